@@ -55,7 +55,7 @@ def advise(
         )
         out.warn(warnings)
 
-    told = {"chain": source.chain.name, **nothing, "points": [r.to_json() for r in rows], "warnings": warnings}
+    told = {"chain": source.chain.name, **nothing, "points": [vars(r) for r in rows], "warnings": warnings}
     return Answer(told, show)
 
 

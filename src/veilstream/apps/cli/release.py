@@ -77,7 +77,7 @@ def release(
         found = account(core, summary)
 
     def show() -> None:
-        for line in in_words(found):
+        for line in lines(found):
             _say(line)
 
     return Answer(found, show, errors=True)
@@ -107,7 +107,7 @@ def account(core: Core, summary: Summary) -> dict[str, Any]:
     }
 
 
-def in_words(found: dict[str, Any]) -> Iterator[str]:
+def lines(found: dict[str, Any]) -> Iterator[str]:
     from veilstream.gateway.wire import Refusal
     from veilstream.units import counted
 

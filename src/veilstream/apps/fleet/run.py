@@ -29,6 +29,7 @@ from veilstream.data.spec import FitSpec
 from veilstream.data.states import StateSpace
 from veilstream.data.steps import default_period_s, to_steps
 from veilstream.errors import InputError
+from veilstream.solvers import make_solver
 from veilstream.units import counted
 
 MOST_SHARED = 128  # states that people may share: with more, each has her own
@@ -40,7 +41,7 @@ def run_fleet(sources: Sequence[str], out: Path, spec: FleetSpec, tell: Tell | N
     began = perf_counter()
     say: Tell = tell or (lambda done, what: None)
     with disk.claimed(out), engine(spec.engine, spec.workers, spec.scheduler) as run:
-        spec.check_method()
+        make_solver(spec.method, window=spec.window)  # it exists and takes its options
         users, broken = read_users(sources, lambda name: say(0.0, f"reading {name}"), **spec.fit.reading)
         spec.check_units({u.readings.unit for u in users})
         say(0.0, f"{counted(len(users), 'user')}: states and pooling")

@@ -88,12 +88,6 @@ class FleetSpec:
         """Choices that the result for one user depends on, beside those of the fit."""
         return {f.name: asdict(self)[f.name] for f in fields(self) if f.metadata.get("group") == LIMITS}
 
-    def check_method(self) -> None:
-        """The method exists and takes its options."""
-        from veilstream.solvers import make_solver
-
-        make_solver(self.method, window=self.window)
-
     def check_units(self, units: Iterable[str]) -> None:
         """Every unit met has its limit, before any work begins."""
         units = sorted(set(units))
