@@ -17,8 +17,8 @@ class Meaning:
 
     distortion: str = option(
         "felt",
-        "felt: the error from readings to releases; states: that between states, as in the paper. And its measure: "
-        "absolute, squared, zero-one, or a FILE.csv of costs with names (inf: never).",
+        "felt: the error from readings to releases; states: from states to releases, as in the paper. Or a measure: "
+        "absolute, squared, zero-one, or a FILE.csv of costs by name (inf: never shown so).",
         MATTERS,
     )
     show: str | None = option(
@@ -55,12 +55,14 @@ class SolveSpec(Meaning):
 class StartSpec:
     """What is asked of a policy that works anywhere."""
 
-    avg: str | None = option(None, "Mean error, as in 1km or 0.2kWh.", ASKED)
-    max: str | None = option(None, "Error at every step, as in 500m: kept whoever it is.", ASKED)
+    avg: str | None = option(None, "Mean error at most, as in 1km or 0.2kWh.", ASKED)
+    max: str | None = option(None, "Error at most at every step, as in 500m: kept for anybody, anywhere.", ASKED)
     feedback: str | None = option(None, "Keep --avg whatever happens, by a public move every day, week, 6h, ...", ASKED)
     period: str | None = option(None, "Length of a step (default 5min; values: 30min).", ASKED)
     stay: str = option("1h", "How long anyone stays on average before the next move.", GUESS)
-    jump: str | None = option(None, "How far a move goes in a step (default: 20 km/h; values: four limits).", GUESS)
+    jump: str | None = option(
+        None, "How far a move goes in a step (default: 20 km/h; values: four times the limit).", GUESS
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from veilstream.shown import Progress
 EXAMPLES = """
 veil audit policy.veil --quick                      exact adversaries on data drawn from the chain
 veil audit policy.veil --data my-tracks/            and on recorded traces, with a learned adversary
-veil audit policy.veil --data this-month/ --quick   still the same person? what releases reveal, no chain believed
+veil audit policy.veil --data this-month/ --quick   still the same person? what releases reveal, whatever the chain
 veil audit policy.veil --data meter.csv --against planar-laplace,myopic
 veil audit policy.veil --data my-tracks/ --option lookbacks=5 --option copies=20
 veil audit policy.veil --data geolife/016 --json    exit code 1 if its claim fails or a limit is broken

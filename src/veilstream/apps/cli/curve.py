@@ -22,15 +22,17 @@ veil curve meter.veil --distortion squared --show states
 def curve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
     meaning: Annotated[Meaning, Flags("distortion", "show")],
-    methods: Annotated[str, typer.Option(help="Separated by commas.")] = "causal-ba,myopic,planar-laplace",
-    points: Annotated[int, typer.Option(help="Weights on the curve.", min=2, max=200)] = 24,
+    methods: Annotated[
+        str, typer.Option(help="Methods to draw, separated by commas.")
+    ] = "causal-ba,myopic,planar-laplace",
+    points: Annotated[int, typer.Option(help="Number of weights on the curve.", min=2, max=200)] = 24,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove a lower bound and draw the band.")] = False,
     seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 60.0,
     *,
     progress: Progress | None,
 ) -> Answer:
-    """Leakage against distortion, with what cannot be beaten."""
+    """Leakage against distortion, and with --certify the bound that no method can beat."""
     from veilstream.model.problem import Average
     from veilstream.solvers import curve as run
     from veilstream.solvers import default_weights

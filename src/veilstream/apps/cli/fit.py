@@ -25,8 +25,8 @@ EXAMPLES = """
 veil fit geolife/016 -o me.veil --plot me.png
 veil fit meter.csv --unit kWh --states 6 -o meter.veil
 veil fit people.csv -o 'out/{stream}.veil'         one model per stream
-veil fit export.zip --columns value=HeartRate -o heart.veil       of many series, one: the message lists them
-veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      what the hour reveals is no secret
+veil fit export.zip --columns value=HeartRate -o heart.veil       one of many series; the error lists them all
+veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      the hour of the day is known to everybody
 veil fit glucose.csv --unit mg/dL --edges 70,180 -o glucose.veil
 veil fit geolife/016 --resolution 500m --name 'stop 4=home' -o me.veil
 veil fit geolife/016 --option gaps=bridge --option noise=drop --option bin=mean      the paper's way, for study only

@@ -27,10 +27,10 @@ def refit(
     spec: Annotated[FitSpec, Flags("stream", "hold_out", "skip_bad")],
     progress: Progress | None,
 ) -> Answer:
-    """Make a model anew when its person has changed (veil audit says so): states, steps and names stay as they are.
+    """Fit a model anew when the person has changed (veil audit says so): states, steps and names stay as they are.
 
-    The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it into the old
-    policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
+    The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it over the
+    old policy's file goes on with that file's store: no step is drawn twice, and the meter goes on counting.
     """
     from veilstream.data.fit import read_as_fitted
     from veilstream.data.spec import remembered

@@ -30,8 +30,8 @@ def start(
     """Make a policy that works wherever the phone is: from a limit alone, or with the places of a model.
 
     What it promises holds for anybody: a limit at every step, a mean kept by --feedback, and the bits that its meter
-    counts. Without them the mean error rests on the record of the model, or on a public guess at how anyone moves, and
-    says so.
+    counts. Without them the mean error rests on the model's record or on a public guess at how people move, which is
+    said beside it.
     """
     from veilstream.solvers.start import start as made
 
