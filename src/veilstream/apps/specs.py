@@ -60,9 +60,7 @@ class StartSpec:
     feedback: str | None = option(None, "Keep --avg whatever happens, by a public move every day, week, 6h, ...", ASKED)
     period: str | None = option(None, "Length of a step (default 5min; values: 30min).", ASKED)
     stay: str = option("1h", "How long anyone stays on average before the next move.", GUESS)
-    jump: str | None = option(
-        None, "How far a move goes in a step (default: 20 km/h; values: four times the limit).", GUESS
-    )
+    jump: str | None = option(None, "How far a move goes in a step (default: 20 km/h; values: 4 x the limit).", GUESS)
 
 
 @dataclass(frozen=True, kw_only=True)

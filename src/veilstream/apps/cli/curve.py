@@ -17,14 +17,13 @@ veil curve me.veil --methods causal-ba,myopic,planar-laplace --plot curve.svg
 veil curve me.veil --certify --seconds 120 --json
 veil curve meter.veil --distortion squared --show states
 """
+METHODS = "causal-ba,myopic,planar-laplace"
 
 
 def curve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or builtin:NAME.")],
     meaning: Annotated[Meaning, Flags("distortion", "show")],
-    methods: Annotated[
-        str, typer.Option(help="Methods to draw, separated by commas.")
-    ] = "causal-ba,myopic,planar-laplace",
+    methods: Annotated[str, typer.Option(help="Methods to draw, separated by commas.")] = METHODS,
     points: Annotated[int, typer.Option(help="Number of weights on the curve.", min=2, max=200)] = 24,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Prove a lower bound and draw the band.")] = False,

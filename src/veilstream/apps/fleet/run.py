@@ -47,9 +47,9 @@ def run_fleet(sources: Sequence[str], out: Path, spec: FleetSpec, tell: Tell | N
         say(0.0, f"{counted(len(users), 'user')}: states and pooling")
         tasks, more, notes = tasks_of(users, spec)
         broken += more
-        place = disk.places(out, [t.name for t in tasks] + [b.name for b in broken])
+        place = disk.places(out, [t.name for t in tasks] + [name for name, _ in broken])
         rows: list[dict[str, Any]] = []
-        failed = {b.name: b.line for b in broken}
+        failed = dict(broken)
         due, digests = [], {t.name: t.digest for t in tasks}
         for task in tasks:
             row = disk.kept(place[task.name], digests[task.name])
@@ -61,8 +61,9 @@ def run_fleet(sources: Sequence[str], out: Path, spec: FleetSpec, tell: Tell | N
                 if isinstance(outcome, Failure):
                     failed[task.name] = outcome.line
                 else:
-                    disk.put(place[task.name], outcome, digests[task.name])
-                    rows.append(outcome.row)
+                    files, row = outcome
+                    disk.put(place[task.name], files, row, digests[task.name])
+                    rows.append(row)
                 done = len(rows) + len(failed)
                 say(done / (len(tasks) + len(broken)), f"{done} of {len(tasks) + len(broken)}, {task.name}")
             for name, line in failed.items():
@@ -129,7 +130,7 @@ def _pooled(group: Sequence[User], options: FitSpec, spec: FleetSpec) -> tuple[l
             _, steps, resolved = to_steps(own_account, recording)
             found.append((user, split(steps, resolved, options.hold_out).fitted, resolved))
         except InputError as fault:
-            broken.append(Broken(user.name, str(fault)))
+            broken.append((user.name, str(fault)))
     own = [task_of(u.name, u.readings, options, spec) for u, _, _ in found]
     if len(found) < 2:
         return own, broken, "fewer than two users can be read, nothing to pool"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -98,13 +98,7 @@ def task_of(name: str, readings: Readings, options: FitSpec, spec: FleetSpec) ->
     return Task(name, mine, replace(options, seed=seed), spec)
 
 
-@dataclass(frozen=True)
-class Result:
-    """The files of one user, and her row of the summary."""
-
-    name: str
-    files: dict[str, bytes] = field(repr=False)
-    row: dict[str, Any]
+Result = tuple[dict[str, bytes], dict[str, Any]]  # the files of one user, and her row of the summary
 
 
 def work(task: Task) -> Result:
@@ -162,7 +156,7 @@ def _work(task: Task) -> Result:
     if asked.audit == "quick":
         row["audit"], files["audit.json"] = _audit(policy, model.runs, seed)
     row["seconds"] = round(perf_counter() - began, 3)
-    return Result(task.name, files, row)
+    return files, row
 
 
 def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> dict[str, Any]:

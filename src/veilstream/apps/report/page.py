@@ -47,6 +47,10 @@ def render(content: Content) -> str:
     day, drawn = day_part(content.problem, content.own.point.policy, content.unit)
     limits = [f'<p class="headline limit {c.verdict.name.lower()}">{escape(c.words)}</p>' for c in content.limits]
     limits += [f'<p class="limit broken">{escape(line)}</p>' for line in content.changed]
+    steps = [(e.step, f"{e.count:,}", in_flags(e.note)) for e in content.given.account]
+    account = table(("step", "count", "what happened"), steps)
+    trace = "the data given, released afresh at each operating point"
+    trace = "a trace drawn from the chain; no recorded data" if shareable else trace
     parts = {
         "name": escape("What this policy reveals" if shareable else f"What this policy reveals: {name}"),
         "limits": "".join(limits),
@@ -56,12 +60,12 @@ def render(content: Content) -> str:
         "last": str(len(content.spots) - 1),
         "start": str(content.spots.index(content.own)),
         "facts": table(FACTS, facts(content.own), "facts", "This policy"),  # the slider rewrites it, as the baselines
-        "example": escape(_example(content)),
+        "example": f"The liveliest {len(content.path)} steps of {trace}.",
         "day": day,
         "baselines": table(table_head(content), table_rows(content.own), "stack"),
         "audit": _audit(content.audit),
         "card": pairs([*words.data_card(content.artefact, content.given), *words.chain_card(content.artefact)]),
-        "account": _account(content),
+        "account": f"<details><summary>From file to trace, step by step</summary>{account}</details>" if steps else "",
         "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
         "unsaid": "".join(f"<li>{escape(s)}</li>" for s in words.UNSAID),
         "provenance": pairs(_provenance(content)),
@@ -143,13 +147,6 @@ def table(
     return f'<div class="wide"><table class="{kind}">{inner}</table></div>'
 
 
-def _example(content: Content) -> str:
-    steps = len(content.path)
-    if content.spec.shareable:
-        return f"The liveliest {steps} steps of a trace drawn from the chain; no recorded data."
-    return f"The liveliest {steps} steps of the data given, released afresh at each operating point."
-
-
 def _audit(found: Assessment | str) -> str:
     """The words of the audit and its tables; a claim that fails is bold."""
     if isinstance(found, str):
@@ -160,14 +157,6 @@ def _audit(found: Assessment | str) -> str:
         styles = ["own" if strong else "other" for _, strong in sheet.rows]
         out.append(table(sheet.head, [cells for cells, _ in sheet.rows], "figures", sheet.title, styles))
     return "".join(out) + f'<p class="legend">{escape(LEGEND)}</p>'
-
-
-def _account(content: Content) -> str:
-    rows = [(e.step, f"{e.count:,}", in_flags(e.note)) for e in content.given.account]
-    if not rows:
-        return ""
-    drawn = table(("step", "count", "what happened"), rows)
-    return f"<details><summary>From file to trace, step by step</summary>{drawn}</details>"
 
 
 def _provenance(content: Content) -> list[tuple[str, str]]:
@@ -215,7 +204,7 @@ def payload(content: Content) -> dict[str, Any]:
         "law": _r(content.law),
         "places": None if places is None else _r(places),
         "near": None if near is None else near.tolist(),
-        "levels": None if states is None or states.is_map else _r(_levels(states)),
+        "values": states is not None and not states.is_map,  # the low ones stand at the bottom
         "shown": None if states is None or points is None else _shown(states, points),
         "true": content.path.tolist(),
         "sampled": content.spec.shareable,
@@ -241,11 +230,6 @@ def payload(content: Content) -> dict[str, Any]:
     }
 
 
-def _levels(states: StateSpace) -> Array:
-    """Heights of the states in the trace: levels of values; names stand one above the other."""
-    return np.arange(len(states), dtype=float) if states.kind == "names" else states.coordinates[:, 0]
-
-
 def _shown(states: StateSpace, points: StateSpace) -> dict[str, Any]:
     """The public points: what to call each, where it is, and the state it lies at."""
     where = _r(east_north_km(states, points)) if states.is_map else None
@@ -264,10 +248,8 @@ def _found(content: Content) -> tuple[Array, Array]:
 
 
 def _r(value: Any) -> Any:
-    """Five digits are enough for a picture; a figure that is said keeps those that decide how it is rounded."""
-    if np.ndim(value) == 0:
-        return float(f"{float(value):.9g}")
-    return [_r(v) if np.ndim(v) else float(f"{v:.5g}") for v in np.asarray(value)]
+    """Five digits are enough for a picture."""
+    return [_r(v) for v in value] if np.ndim(value) else float(f"{value:.5g}")
 
 
 def _bytes(probabilities: Array) -> str:

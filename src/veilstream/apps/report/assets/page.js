@@ -15,10 +15,10 @@
   // names as labels: the unit stands beside the axis, and so does what all of them are
   const bare = (name) => (data.levels_in && name.endsWith(" " + data.levels_in) ? name.slice(0, -data.levels_in.length - 1) : name).replace(/^(stop|cell) /, "");
   const brief = (name) => (bare(name).length > 16 ? bare(name).slice(0, 15) + "\u2026" : bare(name));
-  const kind = data.levels !== null ? data.levels_in : data.names.some((name) => /^stop /.test(name)) ? "stop" : "";
+  const kind = data.values ? data.levels_in : data.names.some((name) => /^stop /.test(name)) ? "stop" : "";
   const names = data.names.map(brief);
   // the row of a state: values have the low ones at the bottom
-  const line = (i) => (data.levels === null ? i : n - 1 - i);
+  const line = (i) => (!data.values ? i : n - 1 - i);
   // releases: the states, or public points with places of their own; at: the state that each lies at
   const points = data.shown || { names: data.names, places: data.places, at: data.names.map((_, i) => i) };
   const shown = points.names.map(brief), nY = shown.length;
