@@ -4,23 +4,26 @@ A task holds all that its result depends on and nothing that is read from disk, 
 digest says whether a result on disk is still the answer.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 import veilstream
 from veilstream.apps.fleet.spec import DEFAULT_AVG, FleetSpec
+from veilstream.apps.report.points import curve_constraint
 from veilstream.artefact import Artefact, dumps
+from veilstream.audit.assemble import audit_artefact
+from veilstream.audit.source import Recorded
+from veilstream.audit.spec import AuditSpec
 from veilstream.data.fitting import fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
@@ -29,9 +32,10 @@ from veilstream.data.states import StateSpace
 from veilstream.data.trajectories import Runs
 from veilstream.errors import Caution
 from veilstream.model.problem import Average
-
-if TYPE_CHECKING:
-    from veilstream.solvers.solution import Solution
+from veilstream.solvers import curve, default_weights
+from veilstream.solvers.api import solve, utility_of
+from veilstream.solvers.bounds import certify_curve
+from veilstream.solvers.solution import Solution
 
 WORK = 6  # raised whenever the same task gives other files
 TIMED = ("seconds", "lower_bound", "leakage_lower", "gap")  # of a solution: what depends on how fast the machine is
@@ -103,18 +107,12 @@ Result = tuple[dict[str, bytes], dict[str, Any]]  # the files of one user, and h
 
 def work(task: Task) -> Result:
     """Everything for one user, on one thread: the same numbers whoever runs it on equal machines."""
-    from threadpoolctl import threadpool_limits
-
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)  # they are notes of her row
         return _work(task)
 
 
 def _work(task: Task) -> Result:
-    from veilstream.apps.report.points import curve_constraint
-    from veilstream.solvers import curve, default_weights
-    from veilstream.solvers.api import solve, utility_of
-
     began, asked, seed = perf_counter(), task.spec, task.options.seed
     account = Account(list(task.readings.account.entries))  # cleaning writes into it, and a task may run twice
     model = fit_model(replace(task.readings, account=account), task.options, task.space, task.prior)
@@ -133,8 +131,6 @@ def _work(task: Task) -> Result:
     open_ = solution.problem.under(curve_constraint(solution.problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify > 0:
-        from veilstream.solvers.bounds import certify_curve
-
         solution, *found = certify_curve([solution, *found], asked.certify)
     parts = solution.parts("veil fleet")  # without timings: equal tasks give equal bytes on equal machines
     said = {k: v for k, v in parts["provenance"]["solution"].items() if k not in TIMED}
@@ -189,10 +185,6 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
 
 def _audit(policy: Artefact, runs: Runs, seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
-    from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.source import Recorded
-    from veilstream.audit.spec import AuditSpec
-
     options = AuditSpec(seed=seed)
     left = LONGEST_AUDIT - np.cumsum([0, *map(len, runs.sequences)])  # before each
     few = zip(runs.first.tolist(), runs.sequences, left.tolist(), strict=False)

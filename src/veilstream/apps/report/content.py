@@ -1,12 +1,10 @@
 """Everything the report says, as plain data: computed once here, drawn by `page`."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +24,13 @@ from veilstream.apps.report.points import (
 )
 from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import Artefact
+from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.bayes import infer
 from veilstream.audit.measures import Guess
 from veilstream.audit.source import LaterData, Recorded
+from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import release
+from veilstream.audit.verdict import Assessment
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck
 from veilstream.control.policy import Policy
@@ -46,9 +47,6 @@ from veilstream.solvers.bounds import certify_curve
 from veilstream.solvers.solution import RECORD, Fact, Level, Point, Progress, Solution, Status
 from veilstream.solvers.warnings import about_data, about_policy, honest_point, level, limits_of
 from veilstream.units import noun
-
-if TYPE_CHECKING:
-    from veilstream.audit.verdict import Assessment
 
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
 RECORD_STEPS = 4_000  # of recorded data up to which every point is released on it
@@ -225,9 +223,6 @@ def audited(artefact: Artefact, data: Recorded, spec: ReportSpec, progress: Prog
     """By exact adversaries, or learned ones too; a line where there is none."""
     if spec.audit == "none":
         return "No audit was asked for."
-    from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.spec import AuditSpec
-
     assert artefact.problem is not None  # collect saw to it
     against = ("planar-laplace",) if artefact.problem.allowed.all() else ()
     work = AuditSpec(quick=spec.audit != "full", against=against, seed=spec.seed)
