@@ -15,6 +15,7 @@ from veilstream.apps.report.points import (
     MAX_STEPS,
     Elsewhere,
     Rival,
+    apart,
     curve_constraint,
     distinct,
     example_steps,
@@ -51,6 +52,7 @@ from veilstream.units import noun
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
 RECORD_STEPS = 4_000  # of recorded data up to which every point is released on it
 RECORD_DRAWS = 40_000
+NEAR = 0.01  # share of the axes within which a point of the curve stands for the policy itself
 NOT_OF_A_POINT = ("objective", "releases", "start-up")  # facts of a solution that say nothing of its place on the curve
 
 
@@ -159,7 +161,7 @@ def collect(artefact: Artefact, given: Recorded, spec: ReportSpec, progress: Pro
     free = problem.under(curve_constraint(problem.constraint))
     own = given_policy(problem, policy, known)
     solutions = _certified_curve(free, own, spec, artefact, progress)
-    others = [s for s in distinct(solutions) if not _same(s, own, solutions)]
+    others = [s for s in distinct(solutions) if apart(s, own, solutions) >= NEAR]
     room = MAX_CELLS // (len(others) + 1) - chain.n_symbols * problem.n_outputs
     shown = int(np.clip(room // chain.n_symbols, FEW, example_steps(artefact.period_s)))
     which, at = liveliest(sequences, shown)
@@ -242,13 +244,6 @@ def _certified_curve(
         solutions += curve(free, near, seed=spec.seed)
     solutions = certify_curve(sorted(solutions, key=lambda s: s.weight), spec.seconds, progress)
     return [replace(s, level=level(s.level, artefact.provenance)) for s in solutions]
-
-
-def _same(solution: Solution, own: Solution, solutions: Sequence[Solution]) -> bool:
-    reach = max(s.distortion for s in solutions) or 1.0
-    most = max(s.leakage for s in solutions) or 1.0
-    apart = abs(solution.distortion - own.distortion) / reach, abs(solution.leakage - own.leakage) / most
-    return max(apart) < 0.01
 
 
 def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str:

@@ -47,15 +47,17 @@ def curve_constraint(constraint: Constraint) -> Constraint:
     return Average(weight=1.0)
 
 
+def apart(a: Solution, b: Solution, curve: Sequence[Solution]) -> float:
+    """How far two operating points are from each other, as a share of the axes of the curve."""
+    reach, most = (max(getattr(s, axis) for s in curve) or 1.0 for axis in ("distortion", "leakage"))
+    return max(abs(a.distortion - b.distortion) / reach, abs(a.leakage - b.leakage) / most)
+
+
 def distinct(solutions: Sequence[Solution]) -> list[Solution]:
     """One solution for each place on the curve, by distortion."""
-    ordered = sorted(solutions, key=lambda s: (s.distortion, s.leakage))
-    scale = max(s.distortion for s in ordered) or 1.0
-    bits = max(s.leakage for s in ordered) or 1.0
     kept: list[Solution] = []
-    for s in ordered:
-        last = kept[-1] if kept else None
-        if last is None or max((s.distortion - last.distortion) / scale, abs(s.leakage - last.leakage) / bits) > SAME:
+    for s in sorted(solutions, key=lambda s: (s.distortion, s.leakage)):
+        if not kept or apart(s, kept[-1], solutions) > SAME:
             kept.append(s)
     return kept
 
