@@ -36,7 +36,7 @@ class SolveSpec(Meaning):
     max: str | None = option(None, "At every step at most, as in 5km, 500m@99% or 'stop 0=5km,*=3km'.", ASKED)
     budget: float | None = option(None, "Bits per step at most; the distortion is minimised.", ASKED)
     feedback: str | None = option(
-        None, "Correct --avg by a public move every day, week, month or 6h; for long records, not few traces.", ASKED
+        None, "Correct the mean by a public move every day, week, month or 6h; for long records, not few traces.", ASKED
     )
     keep_total: bool = option(False, "Values: releases add up to the readings in the mean (a bill).", ASKED)
     pairs: bool = option(False, "Let a release look at the last true state too: the paper's form.", ASKED)
@@ -57,7 +57,9 @@ class StartSpec:
 
     avg: str | None = option(None, "Mean error at most, as in 1km or 0.2kWh.", ASKED)
     max: str | None = option(None, "Error at most at every step, as in 500m: kept for anybody, anywhere.", ASKED)
-    feedback: str | None = option(None, "Keep --avg whatever happens, by a public move every day, week, 6h, ...", ASKED)
+    feedback: str | None = option(
+        None, "Keep the mean whatever happens, by a public move every day, week, 6h, ...", ASKED
+    )
     period: str | None = option(None, "Length of a step (default 5min; values: 30min).", ASKED)
     stay: str = option("1h", "How long anyone stays on average before the next move.", GUESS)
     jump: str | None = option(None, "How far a move goes in a step (default: 20 km/h; values: 4 x the limit).", GUESS)
