@@ -58,7 +58,7 @@ class StartSpec:
     avg: str | None = option(None, "Mean error at most, as in 1km or 0.2kWh.", ASKED)
     max: str | None = option(None, "Error at most at every step, as in 500m: kept for anybody, anywhere.", ASKED)
     feedback: str | None = option(
-        None, "Keep the mean whatever happens, by a public move every day, week, 6h, ...", ASKED
+        None, "Keep the mean whatever comes, by a public move every day, week, 6h, ...", ASKED
     )
     period: str | None = option(None, "Length of a step (default 5min; values: 30min).", ASKED)
     stay: str = option("1h", "How long anyone stays on average before the next move.", GUESS)
