@@ -26,19 +26,12 @@ ASKED = [
     "policies",
 ]  # when named: minutes, most on recorded data
 EXAMPLES = """
-Examples:
-
-  python -m benchmarks
-
-  python -m benchmarks core limits --compare benchmarks/results.json     what got worse since that file was written
-
-  python -m benchmarks core -o ""                                   keep no file
-
-  python -m benchmarks large --full
-
-  VEIL_DATA=data python -m benchmarks felt --table                  as the documentation prints it
-
-  VEIL_DATA=data python -m benchmarks survive                       promises on the later part of real records
+python -m benchmarks
+python -m benchmarks core limits --compare benchmarks/results.json     what got worse since that file was written
+python -m benchmarks core -o ""                                   keep no file
+python -m benchmarks large --full
+VEIL_DATA=data python -m benchmarks felt --table                  as the documentation prints it
+VEIL_DATA=data python -m benchmarks survive                       promises on the later part of real records
 """
 
 

@@ -14,15 +14,10 @@ if TYPE_CHECKING:
     from reproduce.item import Ran
 
 EXAMPLES = """
-Examples:
-
-  python -m reproduce -o out/paper
-
-  python -m reproduce -o out/paper --geolife data/geolife --meters data/households.csv
-
-  python -m reproduce -o out/paper --only fig-idc,toy
-
-  python -m reproduce -o out/paper --full        (days; after a cut the same line goes on)
+python -m reproduce -o out/paper
+python -m reproduce -o out/paper --geolife data/geolife --meters data/households.csv
+python -m reproduce -o out/paper --only fig-idc,toy
+python -m reproduce -o out/paper --full        (days; after a cut the same line goes on)
 """
 
 

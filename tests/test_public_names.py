@@ -28,7 +28,6 @@ NAMES = [
     "Policy",
     "Problem",
     "Recording",
-    "ReleaseTransformer",
     "Releaser",
     "Report",
     "Solution",

@@ -15,8 +15,7 @@ from pages import keep
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 GROUPS = {
-    "From data to releases": ["start", "fit", "advise", "solve", "curve", "audit", "report", "release",
-                              "ReleaseTransformer"],
+    "From data to releases": ["start", "fit", "advise", "solve", "curve", "audit", "report", "release"],
     "What they give": ["FittedModel", "Advice", "Started", "Solution", "Curve", "Assessment", "Report"],
     "Files": ["Artefact", "load", "save"],
     "Problems": ["MarkovChain", "Problem", "Average", "Instantaneous", "Both", "Budget", "builtin", "builtin_problem"],

@@ -15,7 +15,6 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.apps.verbs.release import release as release
     from veilstream.apps.verbs.report import Report as Report
     from veilstream.apps.verbs.report import report as report
-    from veilstream.apps.verbs.transformer import ReleaseTransformer as ReleaseTransformer
     from veilstream.artefact import Artefact as Artefact
     from veilstream.artefact import load as load
     from veilstream.artefact import save as save
@@ -64,7 +63,6 @@ _HOMES = {
     "veilstream.apps.verbs.audit": ["audit"],
     "veilstream.apps.verbs.release": ["release"],
     "veilstream.apps.verbs.report": ["Report", "report"],
-    "veilstream.apps.verbs.transformer": ["ReleaseTransformer"],
     "veilstream.artefact": ["Artefact", "load", "save"],
     "veilstream.audit.verdict": ["Assessment"],
     "veilstream.model.builtin": ["builtin", "builtin_problem"],

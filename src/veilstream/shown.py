@@ -18,7 +18,7 @@ Rows = list[tuple[str, str]]
 Progress = Callable[[float, str], None]  # fraction done, what is going on
 EVERY_S = 0.2  # between two drawings of a bar
 AFTER_S = 1.0  # what is done sooner needs none
-PICTURES = "veilstream.apps.report.pictures"
+PICTURES = "veilstream.apps.report.plots"
 
 
 class Shown(ABC):

@@ -17,9 +17,9 @@ from fleetkit import QUICK, meter_table, plt_user
 from oracles import recomputed
 from veilcli import VEIL, veil
 from veilstream.apps.fleet import folder as disk
-from veilstream.apps.fleet.charts import median_curve, shares
-from veilstream.apps.fleet.figures import moves
+from veilstream.apps.fleet.page import median_curve, shares
 from veilstream.apps.fleet.run import run_fleet
+from veilstream.apps.fleet.summary import moves
 from veilstream.apps.fleet.users import read_users
 from veilstream.artefact import load
 from veilstream.data.spec import FitSpec

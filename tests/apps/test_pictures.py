@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from veilstream.apps.report.fit_plots import MAX_LABELS, fit_figure
 from veilstream.apps.report.layout import crowd, east_north_km
+from veilstream.apps.report.plots import MAX_LABELS, fit_figure
 from veilstream.data.states import StateSpace
 
 

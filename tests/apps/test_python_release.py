@@ -1,15 +1,15 @@
 """Released DataFrames: of the same make, one draw per step, also as a step of scikit-learn."""
 
-import pickle
 import subprocess
 import warnings
+from functools import partial
 
 import numpy as np
 import polars as pl
 import pytest
 
 import veilstream as vs
-from pythonkit import HOME, LIMIT, PERSON, meter, pd, places
+from pythonkit import HOME, PERSON, meter, pd, places
 from veilcli import VEIL
 from veilstream.data.readings import from_arrays
 
@@ -123,56 +123,13 @@ def test_late_steps_are_refused_and_counted(solution, tmp_path):
     assert len(out) == len(HOME.path) - 500
 
 
-# --- the transformer ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def step():
-    return vs.ReleaseTransformer(avg=LIMIT, fit_options={"n_states": 3})
-
-
-def test_the_transformer_is_scikit_learns(step):
+def test_it_is_a_step_of_a_pipeline(solution, tmp_path):
+    """Every clone of the step shares the store, so a step of time is drawn once."""
     from sklearn.base import clone
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
 
-    assert clone(step).get_params() == step.get_params() and step.get_params()["avg"] == LIMIT
-    total = make_pipeline(step, FunctionTransformer(lambda d: d[["kWh"]]))
-    out = total.fit_transform(meter())
-    assert out.shape == (len(HOME.path), 1)
-    assert step.get_feature_names_out().tolist() == ["time", "kWh", "leaked_bits"]
-
-
-def test_a_row_for_every_row_in_its_order_and_one_draw_per_step(step):
-    shuffled = meter(200).sample(frac=1.0, random_state=0)
-    double = pd.concat([shuffled, shuffled.iloc[:20]])
-    out = step.fit(meter()).transform(double)
-    assert out["time"].tolist() == double["time"].tolist()
-    assert out["kWh"].iloc[200:].tolist() == out["kWh"].iloc[:20].tolist()
-    assert out.equals(step.transform(double))
-
-
-@pytest.mark.slow
-def test_what_is_not_honest_is_refused(step, tmp_path):
-    step.fit(meter())
-    step.transform(meter().iloc[500:])
-    with pytest.raises(vs.InputError, match="500 rows lie before steps that are released already"):
-        step.transform(meter())
-    with pytest.raises(vs.InputError, match="cannot be copied"):
-        pickle.dumps(step)
-    with pytest.raises(vs.InputError, match="X must be a DataFrame"):
-        step.transform(np.zeros((3, 2)))
-    gap = meter()
-    gap.loc[3, "kWh"] = np.nan
-    with pytest.raises(vs.InputError, match="every row must be one reading"):
-        step.fit(meter()).transform(gap)
-
-
-@pytest.mark.slow
-def test_with_a_store_every_clone_gives_the_same_releases(step, tmp_path):
-    from sklearn.base import clone
-
-    step.set_params(store=tmp_path / "a.db")
-    one = step.fit(meter()).transform(meter())
-    assert one.equals(clone(step).fit(meter()).transform(meter()))
-    assert pickle.loads(pickle.dumps(step)).transform(meter()).equals(one)
+    released = FunctionTransformer(partial(vs.release, solution, store=tmp_path / "a.db"))
+    pipeline = make_pipeline(released, FunctionTransformer(lambda d: d[["kWh"]]))
+    out = pipeline.fit_transform(meter())
+    assert out.shape == (len(HOME.path), 1) and out.equals(clone(pipeline).fit_transform(meter()))

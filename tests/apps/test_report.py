@@ -13,13 +13,10 @@ import pytest
 import report_pages
 from real_data import GEOLIFE, needs_geolife
 from veilcli import veil
-from veilstream.apps.report.card import chain_card
-from veilstream.apps.report.content import audited, collect, command_of, table_rows
-from veilstream.apps.report.page import embed, render
-from veilstream.apps.report.payload import payload
-from veilstream.apps.report.points import curve_constraint, example_steps, mean_channel, stretch
-from veilstream.apps.report.rivals import Elsewhere, Rival
-from veilstream.apps.report.words import verdict
+from veilstream.apps.report.content import audited, collect, command_of, facts, table_rows
+from veilstream.apps.report.page import embed, payload, render
+from veilstream.apps.report.points import Elsewhere, Rival, curve_constraint, example_steps, mean_channel, stretch
+from veilstream.apps.report.words import chain_card, verdict
 from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import load, save
 from veilstream.audit.source import Recorded
@@ -58,8 +55,8 @@ def test_the_numbers_are_the_solvers(town):
     own = content.own
     assert own.point.leakage == pytest.approx(solution.leakage, rel=1e-6)
     assert own.point.distortion == pytest.approx(solution.distortion, rel=1e-6)
-    assert 0 < own.low <= own.point.leakage
-    assert all(s.low <= s.point.leakage + 1e-9 for s in content.spots)
+    assert 0 < own.point.leakage_lower <= own.point.leakage
+    assert all(s.point.leakage_lower <= s.point.leakage + 1e-9 for s in content.spots)
     d = [s.point.distortion for s in content.spots]
     assert d == sorted(d) and len(d) >= 4
     ours, *others = content.own.rivals
@@ -67,21 +64,23 @@ def test_the_numbers_are_the_solvers(town):
     for b in others:
         if b.leakage is not None:
             assert b.distortion <= own.point.distortion * 1.001
-            assert b.leakage > own.low - 3 * b.leakage_se, b.label
+            assert b.leakage > own.point.leakage_lower - 3 * b.leakage_se, b.label
 
 
 def test_the_verdict_says_its_levels_and_its_bound(town):
-    headline, sentences = verdict(town[3])
+    content = town[3]
+    headline, _ = verdict(content)
     assert "% less than the truth" in headline and "km on average" in headline
     assert (
         headline.index("identifies the place in")
         < headline.index("an error of")
         < headline.index("less than the truth")
     )
-    text = " ".join(sentences)
-    for level in ("proved", "computed exactly", "estimated with an interval"):
-        assert level in text
-    assert "Planar Laplace" in text
+    rows = {label.strip(): (value, note) for label, value, note in facts(content.own)}
+    for label, level in (("at least", "proved"), ("leakage", "computed exactly"), ("identified", "estimated with")):
+        assert level in rows[label][1]
+    assert float(rows["at least"][0]) <= float(rows["leakage"][0])
+    assert all(f'<td data-head="value">{value}</td>' in render(content) for value, _ in rows.values())
 
 
 def test_the_page_is_whole_and_strict(town):
@@ -257,7 +256,7 @@ def test_the_audit_is_in_the_page_and_a_failed_claim_is_loud(town, folder):
     assert (
         "<strong>" not in page and "as claimed." in page and "all the data given" in page and "planar-laplace" in page
     )
-    assert page.count("<caption>") == 3
+    assert page.count("<caption>") == 4
     half = {"solution": {"leakage": solution.leakage / 2, "distortion": solution.distortion, "level": "proved"}}
     save(folder / "boast.veil", solution.policy, problem=artefact.problem, states=source.states,
          period_s=source.period_s, provenance=half)  # fmt: skip
@@ -301,14 +300,16 @@ def test_what_is_felt_on_the_record_is_said_first_at_every_point(felt_town):
     replay, content = felt_town
     own = content.own
     assert own.felt == pytest.approx(replay.error(own.point.policy)) and own.felt > own.point.distortion
-    headline, sentences = verdict(content)
+    headline, _ = verdict(content)
     assert f"on your recorded data releases have an error of {own.felt:.3g} km on average" in headline
-    assert f"{100 * (1 - own.record.bits / replay.truth(content.artefact.chain)):.0f} % less than the truth" in headline
-    assert sentences[0].startswith("On your recorded data") and sentences[1].startswith("In the long run")
-    assert f"an error of {own.point.distortion:.3g} km" in sentences[1]
+    record = own.point.record
+    assert f"{100 * (1 - record.bits / replay.truth(content.artefact.chain)):.0f} % less than the truth" in headline
+    first, *_ = rows = facts(own)
+    assert first == ["error", f"{own.felt:.4f}", "km on average, on your recorded data"]
+    assert ["  long run", f"{own.point.distortion:.4f}", "km, under the fitted chain"] in rows
     for spot in content.spots:
         assert spot.felt == pytest.approx(replay.error(spot.point.policy))
-        assert spot.record.bits >= 0
+        assert spot.point.record.bits >= 0
     page = render(content)
     assert f"on your recorded data releases have an error of {own.felt:.3g} km on average" in page
     assert f"\nOn your recorded data a release had an error of {own.felt:.3g} km" in content.audit.words

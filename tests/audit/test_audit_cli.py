@@ -216,17 +216,14 @@ def test_geolife_is_encoded_as_it_was_fitted(tmp_path):
     assert seen["truth"] < seen["released"] < seen["nothing"]
 
 
-def test_figures_are_never_cut_however_narrow_the_terminal():
-    import io
-
-    from rich.console import Console
-
-    from veilstream.apps.cli.output import print_whole, table
+def test_figures_are_never_cut_however_narrow_the_terminal(capsys, monkeypatch):
+    from veilstream.apps.cli.output import Terminal
 
     cells = tuple(f"{i}.123 [0.12,0.34]" for i in range(8))
-    console = Console(file=io.StringIO(), width=80)
-    print_whole(table([cells], tuple("abcdefgh"), "At equal mean distortion"), console)
-    assert all(cell in console.file.getvalue() for cell in cells)
+    monkeypatch.setenv("COLUMNS", "80")
+    Terminal().table([cells], tuple("abcdefgh"), "At equal mean distortion")
+    said = capsys.readouterr().out
+    assert all(cell in said for cell in cells)
 
 
 def test_copies_are_not_told_as_steps_and_empty_columns_not_at_all():

@@ -8,7 +8,7 @@ import pytest
 import veilstream as vs
 from oracles import random_chain
 from veilstream.apps.report.content import collect
-from veilstream.apps.report.day import Day
+from veilstream.apps.report.day import by_the_hour
 from veilstream.apps.report.page import render
 from veilstream.apps.specs import ReportSpec
 from veilstream.audit.assemble import audit_artefact
@@ -82,17 +82,17 @@ def test_an_audit_stands_and_a_wrong_hour_costs_the_adversary(solved):
 
 @pytest.mark.slow
 def test_the_report_draws_one_day(solved, tmp_path):
-    day = Day.of(solved.problem, solved.policy)
-    assert day.bits.mean() == pytest.approx(solved.leakage, rel=1e-3)
-    assert day.distance.mean() == pytest.approx(solved.distortion, rel=1e-3)
+    error, bits = by_the_hour(solved.problem, solved.policy)
+    assert bits.mean() == pytest.approx(solved.leakage, rel=1e-3)
+    assert error.mean() == pytest.approx(solved.distortion, rel=1e-3)
     states = vs.StateSpace("bins", np.arange(3.0)[:, None], ("low", "mid", "high"), "kWh", np.array([0.5, 1.5]))
     vs.save(tmp_path / "p.veil", solved.policy, problem=solved.problem, states=states, period_s=3600.0)
     options = ReportSpec(shareable=True, points=3, seconds=0.1, audit="none")
     page = render(collect(solved.artefact, Recorded.nothing(solved.artefact), options))
     assert "One day" in page
     assert "24 phases a day, Europe/London" in page
-    assert page.count("<polyline") == 2
+    assert page.count('"kind":"error"') == page.count('"kind":"bits"') == 1
     plain = vs.solve(
         vs.Problem(vs.MarkovChain(solved.problem.chain.transition), solved.problem.distortion, vs.Average(weight=1.0))
     )
-    assert Day.of(plain.problem, plain.policy) is None
+    assert by_the_hour(plain.problem, plain.policy) is None

@@ -1,6 +1,4 @@
-"""ReportSpec and ReleaseSpec: every choice, said once. Python, the command line and the docs are made from them."""
-
-from __future__ import annotations
+"""Choices of solve, start, report and release, said once: Python, the command line and the docs are made from them."""
 
 from dataclasses import dataclass
 
@@ -10,6 +8,7 @@ from veilstream.gateway.spec import StoreSpec
 
 DEPTHS, FORMATS = ("quick", "full", "none"), ("auto", "csv", "jsonl")
 PAGE, OUTPUT, MATTERS = "What is on the page", "Output", "What matters"
+ASKED, HOW, GUESS = "What is asked", "How it is solved", "The guess without a history"
 
 
 @dataclass(frozen=True)
@@ -18,13 +17,52 @@ class Meaning:
 
     distortion: str = option(
         "felt",
-        "felt: the error from readings to releases; states: that between states, as in the paper. And its measure: "
-        "absolute, squared, zero-one, or a FILE.csv of costs with names (inf: never).",
+        "felt: the error from readings to releases; states: from states to releases, as in the paper. Or a measure: "
+        "absolute, squared, zero-one, or a FILE.csv of costs by name (inf: never shown so).",
         MATTERS,
     )
     show: str | None = option(
         None, "Release points of a public grid this far apart, or states. [default: 250m; round levels]", MATTERS
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolveSpec(Meaning):
+    """What is asked of a policy, and how it is found; the limits are texts, read by the units of the model."""
+
+    avg: str | None = option(
+        None, "Mean distortion at most, as in 2km, or 25%: of what revealing nothing costs.", ASKED
+    )
+    max: str | None = option(None, "At every step at most, as in 5km, 500m@99% or 'stop 0=5km,*=3km'.", ASKED)
+    budget: float | None = option(None, "Bits per step at most; the distortion is minimised.", ASKED)
+    feedback: str | None = option(
+        None, "Correct the mean by a public move every day, week, month or 6h; for long records, not few traces.", ASKED
+    )
+    keep_total: bool = option(False, "Values: releases add up to the readings in the mean (a bill).", ASKED)
+    pairs: bool = option(False, "Let a release look at the last true state too: the paper's form.", ASKED)
+    method: str | None = option(
+        None,
+        "causal-ba, myopic, belief-greedy, planar-laplace, held (quick), ... "
+        "[default: causal-ba; held for large models of veil start]",
+        HOW,
+    )
+    window: int | None = option(None, "Releases it remembers; else a memory made to measure.", HOW)
+    certify: bool = option(False, "Prove how close to the best possible it is.", HOW)
+    certify_seconds: float = option(30.0, "Time for the certificate.", HOW, "seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartSpec:
+    """What is asked of a policy that works anywhere."""
+
+    avg: str | None = option(None, "Mean error at most, as in 1km or 0.2kWh.", ASKED)
+    max: str | None = option(None, "Error at most at every step, as in 500m: kept for anybody, anywhere.", ASKED)
+    feedback: str | None = option(
+        None, "Keep the mean whatever comes, by a public move every day, week, 6h, ...", ASKED
+    )
+    period: str | None = option(None, "Length of a step (default 5min; values: 30min).", ASKED)
+    stay: str = option("1h", "How long anyone stays on average before the next move.", GUESS)
+    jump: str | None = option(None, "How far a move goes in a step (default: 20 km/h; values: 4 x the limit).", GUESS)
 
 
 @dataclass(frozen=True, kw_only=True)

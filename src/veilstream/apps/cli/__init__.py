@@ -81,9 +81,10 @@ def _options(
 
 
 def alone(verb: Any, module: Any, name: str) -> typer.Typer:
-    """A command by itself."""
+    """A command by itself. Its module's EXAMPLES are one a line, each followed by a word on it."""
+    lines = ["Examples:", *module.EXAMPLES.strip().splitlines()]
     only = typer.Typer(add_completion=False, **STYLE)
-    only.command(name, cls=getattr(module, "COMMAND", None), epilog=module.EXAMPLES)(verb)
+    only.command(name, cls=getattr(module, "COMMAND", None), epilog="\n\n".join(lines))(verb)
     return only
 
 

@@ -1,30 +1,20 @@
 """`veil advise`: a few operating points in human words, with the command for each."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.apps.cli.output import print_warnings
+from veilstream.apps.cli.output import Terminal
 from veilstream.apps.specs import Meaning
 from veilstream.shown import Progress
-
-if TYPE_CHECKING:
-    from veilstream.apps.verbs.advise import Advice
-    from veilstream.data.utility import Utility
+from veilstream.units import off
 
 EXAMPLES = """
-Examples:
-
-  veil advise me.veil
-
-  veil advise meter.veil --json
-
-  veil advise me.veil --show 1km --distortion zero-one
-
-  veil advise builtin:grid4x4-q2
+veil advise me.veil
+veil advise meter.veil --json
+veil advise me.veil --show 1km --distortion zero-one
+veil advise builtin:grid4x4-q2
 """
 
 
@@ -39,35 +29,34 @@ def advise(
 
     source, rows, warnings = advised(model, meaning.distortion, meaning.show, progress=progress)
     nothing = {"felt": source.by_the_hour, "unit": source.unit, "truth_bits": source.truth}
-    told = {"chain": source.chain.name, **nothing, "points": [r.to_json() for r in rows], "warnings": warnings}
-    return Answer(told, lambda: show(source, rows, warnings))
 
+    def show() -> None:
+        out = Terminal()
+        best = "one best guess" if source.chain.phases == 1 else "best guess for the hour"
+        out.say(
+            f"[bold]{{}}[/]: without any release an adversary identifies the {source.thing} in "
+            f"{rows[0].hit_rate_blind:.0%} of steps, and the {best} has {{}}. "
+            f"The truth would reveal {source.truth:.3f} bits per step.",
+            *(source.chain.name, off(f"{source.by_the_hour:.3g}", source.unit)),
+            whole=True,
+        )
+        unit = "% of steps" if source.unit == "%" else source.unit or "units"
+        lines = [(f"{source.thing} identified", "error", "bits per step", "command")]
+        lines += [(f"{r.hit_rate:.0%} of steps", f"{_two(r.felt)} {unit}", f"{r.bits:.3f}", r.command) for r in rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(3)]
+        for *cells, command in lines:  # no table: a command must not be cut, however narrow the terminal
+            print("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)), "", command)
+        about = "on your recorded data, starts and gaps included" if source.replay is not None else "in the long run"
+        out.say(
+            "[dim]error and bits {} ({}); identified: estimated on data drawn from the chain; found quickly: the "
+            "policy that veil solve finds reveals a little less[/]",
+            *(about, rows[0].level),
+            whole=True,
+        )
+        out.warn(warnings)
 
-def show(source: Utility, rows: list[Advice], warnings: list[str]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
-    from veilstream.units import off
-
-    console = Console(highlight=False, soft_wrap=True)
-    best = "one best guess" if source.chain.phases == 1 else "best guess for the hour"
-    console.print(
-        f"[bold]{escape(source.chain.name)}[/]: without any release an adversary identifies the {source.thing} in "
-        f"{rows[0].hit_rate_blind:.0%} of steps, and the {best} has {off(f'{source.by_the_hour:.3g}', source.unit)}. "
-        f"The truth would reveal {source.truth:.3f} bits per step."
-    )
-    unit = "% of steps" if source.unit == "%" else source.unit or "units"
-    lines = [(f"{source.thing} identified", "error", "bits per step", "command")]
-    lines += [(f"{r.hit_rate:.0%} of steps", f"{_two(r.felt)} {unit}", f"{r.bits:.3f}", r.command) for r in rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(3)]
-    for *cells, command in lines:  # no table: a command must not be cut, however narrow the terminal
-        print("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)), "", command)
-    about = "on your recorded data, starts and gaps included" if source.replay is not None else "in the long run"
-    console.print(
-        f"[dim]error and bits {about} ({rows[0].level}); identified: estimated on data drawn from the chain; found "
-        "quickly: the policy that veil solve finds reveals a little less[/]"
-    )
-    print_warnings(console, warnings)
+    told = {"chain": source.chain.name, **nothing, "points": [vars(r) for r in rows], "warnings": warnings}
+    return Answer(told, show)
 
 
 def _two(value: float) -> str:

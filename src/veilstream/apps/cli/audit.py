@@ -1,33 +1,21 @@
 """`veil audit`: what adversaries learn."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.apps.cli.output import print_limits, print_warnings, print_whole, table
+from veilstream.apps.cli.output import Terminal
 from veilstream.audit.spec import AuditSpec
 from veilstream.shown import Progress
 
-if TYPE_CHECKING:
-    from veilstream.audit.verdict import Assessment
-
 EXAMPLES = """
-Examples:
-
-  veil audit policy.veil --quick                      exact adversaries on data drawn from the chain
-
-  veil audit policy.veil --data my-tracks/            and on recorded traces, with a learned adversary
-
-  veil audit policy.veil --data this-month/ --quick   still the same person? what releases reveal, no chain believed
-
-  veil audit policy.veil --data meter.csv --against planar-laplace,myopic
-
-  veil audit policy.veil --data my-tracks/ --option lookbacks=5 --option copies=20
-
-  veil audit policy.veil --data geolife/016 --json    exit code 1 if its claim fails or a limit is broken
+veil audit policy.veil --quick                      exact adversaries on data drawn from the chain
+veil audit policy.veil --data my-tracks/            and on recorded traces, with a learned adversary
+veil audit policy.veil --data this-month/ --quick   still the same person? what releases reveal, whatever the chain
+veil audit policy.veil --data meter.csv --against planar-laplace,myopic
+veil audit policy.veil --data my-tracks/ --option lookbacks=5 --option copies=20
+veil audit policy.veil --data geolife/016 --json    exit code 1 if its claim fails or a limit is broken
 """
 
 
@@ -61,26 +49,22 @@ def audit(
         "seeds": spec.seeds,
         "seconds": round(found.seconds, 3),
     }
-    return Answer(told, lambda: show(found), not found.fails)
 
+    def show() -> None:
+        """The limits, the tables, the verdict."""
+        from veilstream.audit.tables import sheets
 
-def show(found: Assessment) -> None:
-    """The limits, the tables, the verdict."""
-    from rich.console import Console
-    from rich.markup import escape
+        out = Terminal()
+        out.limits(found.limits)
+        changed = [] if found.later is None else found.later.changed(found.cost_unit)
+        for line in changed:
+            out.say("{}", line, style="bold red", whole=True)
+        for sheet in sheets(found):
+            styles = ["bold" if strong else "dim" for _, strong in sheet.rows]
+            out.table([cells for cells, _ in sheet.rows], sheet.head, sheet.title, styles)
+        words = found.words.split("\n", len(found.limits) + len(changed))[-1]  # those stand first already
+        out.say("\n{}", words, style="" if found.stands else "bold red")
+        out.warn(found.warnings)
+        out.say(f"[dim]{found.seconds:.0f} s; cross-entropies in nats, brackets are 95 % intervals over traces[/]")
 
-    from veilstream.audit.tables import sheets
-
-    console = Console(highlight=False)
-    print_limits(console, found.limits)
-    changed = [] if found.later is None else found.later.changed(found.cost_unit)
-    for line in changed:
-        console.print(escape(line), style="bold red", soft_wrap=True)
-    for sheet in sheets(found):
-        styles = ["bold" if strong else "dim" for _, strong in sheet.rows]
-        print_whole(table([cells for cells, _ in sheet.rows], sheet.head, sheet.title, styles), console)
-    console.print()
-    words = found.words.split("\n", len(found.limits) + len(changed))[-1]  # those stand first already
-    console.print(escape(words), style="" if found.stands else "bold red")
-    print_warnings(console, found.warnings)
-    console.print(f"[dim]{found.seconds:.0f} s; cross-entropies in nats, brackets are 95 % intervals over traces[/]")
+    return Answer(told, show, not found.fails)

@@ -55,12 +55,11 @@ def _said(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as source:
             data = source.read(LONGEST + 1)
+        if len(data) > LONGEST:
+            raise InputError(f"{path}: too long for a configuration")
+        return tomllib.loads(data.decode("utf-8"))
     except OSError as problem:
         raise InputError(f"{path}: cannot be read ({problem.strerror})") from None
-    if len(data) > LONGEST:
-        raise InputError(f"{path}: too long for a configuration")
-    try:
-        return tomllib.loads(data.decode("utf-8"))
     except RecursionError:
         raise InputError(f"{path}: no TOML: nested too deep") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
@@ -72,22 +71,22 @@ def _defaults(path: Path, said: Mapping[str, Any], params: Mapping[str, Any], mo
     found = dict[str, Any]()
     for word, value in said.items():
         name = word.replace("_", "-")
-        if fault := _fault(name, value, params, more):
-            raise InputError(f"{path}: {fault}")
-        many = name in params and params[name].multiple
         values = value if isinstance(value, list) else [value]
         texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
-        if any(LOGIN.search(text) for text in texts):
-            raise InputError(
-                f"{path}: {name} holds a login, and this file is no place for secrets: leave it out there and set "
+        fault = _fault(name, value, params, more)
+        if not fault and any(LOGIN.search(text) for text in texts):
+            fault = (
+                f"{name} holds a login, and this file is no place for secrets: leave it out there and set "
                 "VEIL_FORWARD, or password-file"
             )
-        if name not in params:
-            found.setdefault("option", []).extend(f"{name}={text}" for text in texts)
-        elif params[name].name in found:
-            raise InputError(f"{path}: {name} is there twice, with - and with _")
+        if not fault and name in params and params[name].name in found:
+            fault = f"{name} is there twice, with - and with _"
+        if fault:
+            raise InputError(f"{path}: {fault}")
+        if name in params:
+            found[params[name].name] = texts if params[name].multiple else texts[0]
         else:
-            found[params[name].name] = texts if many else texts[0]
+            found.setdefault("option", []).extend(f"{name}={text}" for text in texts)
     return found
 
 

@@ -10,8 +10,7 @@ import typer
 import typer.core
 
 from veilstream.apps.cli.options import Answer, Flags
-from veilstream.apps.cli.output import command_line, print_warnings, table
-from veilstream.apps.verbs.flags import in_flags
+from veilstream.apps.cli.output import Terminal, command_line
 from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError, need
 from veilstream.shown import Progress, within
@@ -23,45 +22,20 @@ if TYPE_CHECKING:
 
 SYNTHETIC = "synthetic:"
 EXAMPLES = """
-Examples:
-
-  veil fit geolife/016 -o me.veil --plot me.png
-
-  veil fit meter.csv --unit kWh --states 6 -o meter.veil
-
-  veil fit people.csv -o 'out/{stream}.veil'         one model per stream
-
-  veil fit export.zip --columns value=HeartRate -o heart.veil       of many series, one: the message lists them
-
-  veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      what the hour reveals is no secret
-
-  veil fit glucose.csv --unit mg/dL --edges 70,180 -o glucose.veil
-
-  veil fit geolife/016 --resolution 500m --name 'stop 4=home' -o me.veil
-
-  veil fit geolife/016 --option gaps=bridge --option noise=drop --option bin=mean      the paper's way, for study only
-
-  veil fit meter.csv --unit kWh --hold-out none -o meter.veil    every reading is fitted, none checked on
-
-  veil fit synthetic:city -o city.veil                           invented, as is synthetic:household
+veil fit geolife/016 -o me.veil --plot me.png
+veil fit meter.csv --unit kWh --states 6 -o meter.veil
+veil fit people.csv -o 'out/{stream}.veil'         one model per stream
+veil fit export.zip --columns value=HeartRate -o heart.veil       one of many series; the error lists them all
+veil fit meter.csv --unit kWh --zone Europe/London -o meter.veil      the hour of the day is known to everybody
+veil fit glucose.csv --unit mg/dL --edges 70,180 -o glucose.veil
+veil fit geolife/016 --resolution 500m --name 'stop 4=home' -o me.veil
+veil fit geolife/016 --option gaps=bridge --option noise=drop --option bin=mean      the paper's way, for study only
+veil fit meter.csv --unit kWh --hold-out none -o meter.veil    every reading is fitted, none checked on
+veil fit synthetic:city -o city.veil                           invented, as is synthetic:household
 """
 FLAGS = Flags(
-    *(
-        "stream",
-        "columns",
-        "unit",
-        "tz",
-        "skip_bad",
-        "period",
-        "eps",
-        "states",
-        "resolution",
-        "grid",
-        "width",
-        "edges",
-        "places",
-    ),
-    *("name", "order", "hold_out", "cycle", "zone"),
+    *("stream", "columns", "unit", "tz", "skip_bad", "period", "eps", "states", "resolution", "grid", "width", "edges"),
+    *("places", "name", "order", "hold_out", "cycle", "zone"),
     rest="bin, gaps, noise, cells, min_samples, time_format, max_gap, fill, max_speed, max_order, smoothing, seed",
 )
 
@@ -88,9 +62,7 @@ COMMAND = NamesFormats
 def fit(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="SOURCE...", help="File, folder, glob or - (standard input), in a format that is known."
-        ),
+        typer.Argument(metavar="SOURCE...", help="File, folder, glob or - (standard input), in a known format."),
     ] = None,
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="The model file to write; {stream} in it makes one per stream.")
@@ -118,37 +90,31 @@ def fit(
     except InputError as one:  # what was written is said, whatever became of the rest
         fault = one
     results = [result for _, result in found]
-    told = results[0] if len(results) == 1 else {"models": results}
 
     def show_all() -> None:
         for model, result in found:
             show(model, result)
 
-    return Answer(told, show_all, fault=fault)
+    return Answer(results[0] if len(results) == 1 else {"models": results}, show_all, fault=fault)
 
 
 def _read(sources: list[str], spec: FitSpec, progress: Progress | None) -> tuple[Readings, Source | None]:
     """The readings, and where they come from if that is known."""
-    names = [name for name in sources if name.startswith(SYNTHETIC)]
-    if names and len(sources) > 1:
-        raise InputError(f"{names[0]} stands alone: give no other source")
-    if names:
-        return _synthetic(names[0], spec.seed)
-    need("polars", "data")
-    from veilstream.data.sources import read
+    made = [name for name in sources if name.startswith(SYNTHETIC)]
+    if not made:
+        need("polars", "data")
+        from veilstream.data.sources import read
 
-    return read(sources, progress, **spec.reading), None
-
-
-def _synthetic(text: str, seed: int) -> tuple[Readings, Source]:
-    """synthetic:city, or synthetic:city:5000 of so many steps."""
+        return read(sources, progress, **spec.reading), None
     from veilstream.data.readings import from_arrays
     from veilstream.data.synthetic import synthetic
 
-    name, _, steps = text.removeprefix(SYNTHETIC).partition(":")
+    if len(sources) > 1:
+        raise InputError(f"{made[0]} stands alone: give no other source")
+    name, _, steps = made[0].removeprefix(SYNTHETIC).partition(":")  # synthetic:city, or synthetic:city:5000 of so many
     if not (steps or "0").isdecimal():
-        raise InputError(f"{text}: steps are a whole number, as in synthetic:city:5000")
-    source = synthetic(name, int(steps or 20_000), seed)
+        raise InputError(f"{made[0]}: steps are a whole number, as in synthetic:city:5000")
+    source = synthetic(name, int(steps or 20_000), spec.seed)
     return from_arrays(source.t_s, source.points, source.unit, f"synthetic {name}"), source
 
 
@@ -162,12 +128,10 @@ def _one(
     model = run(readings, spec=spec, progress=progress)
     result = {"chain": model.chain.name, **model.to_json(), "data_sha256": readings.sha256}
     result["notes"] = [*result["notes"], *about_data({"card": model.figures()})]
-    result = in_words(result)
     if truth is not None:
         result["truth"] = truth_report(model, truth)
     if out is not None:
-        artefact = model.save(out, command_line())
-        result |= {"model": out, "sha256": artefact.sha256}
+        result |= {"model": out, "sha256": model.save(out, command_line()).sha256}
     if plot is not None:
         from veilstream.apps.report.plots import save_figure
 
@@ -176,12 +140,6 @@ def _one(
         save_figure(model.plot(), Path(plot), dpi=120)
         result["plot"] = plot
     return model, result
-
-
-def in_words(result: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a fit with fields of the library said as flags."""
-    said = {key: [in_flags(line) for line in result[key]] for key in ("study_only", "notes")}
-    return result | said | {"account": [{**one, "note": in_flags(one["note"])} for one in result["account"]]}
 
 
 def truth_report(model: FittedModel, source: Source) -> dict[str, Any]:
@@ -210,22 +168,20 @@ def _in_name(path: str | None, stream: str) -> str | None:
 
 def show(model: FittedModel, result: dict[str, Any]) -> None:
     """The account of the data, the model, and what to know about it."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console, rows = Console(highlight=False), model.facts()
+    out, rows = Terminal(), model.facts()
     if "truth" in result:
         truth = result["truth"]
         error = f", largest error of a transition {truth['max_error']:.4f}" if "max_error" in truth else ""
         rows.append(("truth", f"{truth['states']} states, entropy rate {truth['entropy_rate']:.4f}{error}"))
     account = [(e["step"], f"{e['count']:,}", e["note"]) for e in result["account"]]
-    happened = f"What happened to the data: {model.chain.name}"
-    console.print(table(account, ("step", "count", ""), happened, long=True))
-    console.print(table([(label, in_flags(text)) for label, text in rows], ("", ""), "The model", long=True))
-    print_warnings(console, result["notes"])
-    if "model" in result:
-        console.print(f"model written to [bold]{escape(str(result['model']))}[/]")
-    else:
-        console.print("[dim]nothing written; -o model.veil keeps the model[/]")
+    out.table(account, ("step", "count", ""), f"What happened to the data: {model.chain.name}", folds=1)
+    out.table(rows, ("", ""), "The model", folds=1)
+    out.warn(result["notes"])
+    written = (
+        "model written to [bold]{}[/]"
+        if "model" in result
+        else "[dim]nothing written; -o model.veil keeps the model[/]"
+    )
+    out.say(written, result.get("model"))
     if "plot" in result:
-        console.print(f"picture written to [bold]{escape(str(result['plot']))}[/]")
+        out.say("picture written to [bold]{}[/]", result["plot"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
+from veilstream.apps.cli.output import COLOURS, Terminal
 from veilstream.apps.fleet.spec import FleetSpec
 from veilstream.data.spec import FitSpec
 from veilstream.errors import InputError
@@ -23,19 +24,12 @@ SHOWN = 8  # names in one line
 TERMINAL = ("limit", "later: error", "error", "bits", "of the truth", "long run: error", "long run: bits", "at least",
             "steps", "audit")  # fmt: skip
 EXAMPLES = """
-Examples:
-
-  veil fleet geolife/ -o out/                               one policy per user folder
-
-  veil fleet geolife/ meters.csv --unit kWh --avg 25% -o out/
-
-  veil fleet geolife/ meters.csv --unit kWh --avg 1km --avg 0.1kWh -o out/
-
-  veil fleet meters.csv -o out/ --engine joblib --workers 8
-
-  veil fleet meters.csv -o out/ --engine dask --scheduler tcp://10.0.0.1:8786
-
-  veil fleet meters.csv -o out/ --option states=6 --option certify=0
+veil fleet geolife/ -o out/                               one policy per user folder
+veil fleet geolife/ meters.csv --unit kWh --avg 25% -o out/
+veil fleet geolife/ meters.csv --unit kWh --avg 1km --avg 0.1kWh -o out/
+veil fleet meters.csv -o out/ --engine joblib --workers 8
+veil fleet meters.csv -o out/ --engine dask --scheduler tcp://10.0.0.1:8786
+veil fleet meters.csv -o out/ --option states=6 --option certify=0
 """
 
 
@@ -79,43 +73,34 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def show(summary: Summary, out: Path) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
-    from veilstream.apps.cli.output import COLOURS, print_warnings, print_whole, table
-    from veilstream.apps.fleet import figures
+    from veilstream.apps.fleet.summary import table_of
     from veilstream.solvers.solution import Level
 
-    console, told = Console(highlight=False), summary.to_json()
-    columns = figures.table(told["rows"], TERMINAL)
+    to, told = Terminal(), summary.to_json()
+    columns = table_of(told["rows"], TERMINAL)
     if "limit" in columns:
         columns["limit"] = [(r.get("limit_verdict") or "", None) for r in told["rows"]]
     rows = zip([r["user"] for r in told["rows"]], *([text for text, _ in c] for c in columns.values()), strict=True)
     if told["limit_words"]:
         worst = next(v for v, n in told["limit_verdicts"].items() if n)
-        console.print(told["limit_words"], style=COLOURS[worst], soft_wrap=True)
-    print_whole(table(rows, ["user", *columns]))
+        to.say("{}", told["limit_words"], style=COLOURS[worst], whole=True)
+    to.table(rows, ["user", *columns])
     thin = [r["user"] for r in told["rows"] if r["level"] == Level.MODEL_ONLY]
     raised = [r["user"] for r in told["rows"] if r.get("limit_raised")]
-    print_warnings(
-        console,
-        [
-            *_some("thin data, figures are true of the model only", thin),
-            *_some("default limit raised, it cannot be kept", raised),
-        ],
-    )
+    to.warn(_some("thin data, figures are true of the model only", thin))
+    to.warn(_some("default limit raised, it cannot be kept", raised))
     for line in _totals([r["total"] for r in told["rows"] if r.get("total")]):
-        console.print(line, soft_wrap=True)
+        to.say("{}", line, whole=True)
     for note in told["notes"]:
-        console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
+        to.say("[dim]{}[/]", note, whole=True)
     for name, line in told["failed"].items():
-        console.print(f"[red]failed[/] [bold]{escape(name)}[/]: {escape(line)}", soft_wrap=True)
+        to.say("[red]failed[/] [bold]{}[/]: {}", name, line, whole=True)
     kept = f", {told['kept']} of them kept" if told["kept"] else ""
-    console.print(
+    to.say(
         f"{counted(told['users'], 'user')} done{kept}, {len(told['failed'])} failed; {told['seconds']:.0f} s "
-        f"({told['engine']}); "
-        f"summary in [bold]{escape(str(out / 'index.html'))}[/]",
-        soft_wrap=True,
+        f"({told['engine']}); summary in [bold]{{}}[/]",
+        out / "index.html",
+        whole=True,
     )
 
 

@@ -16,13 +16,9 @@ if TYPE_CHECKING:
     from veilstream.gateway.owner import Forgotten
 
 EXAMPLES = """
-Examples:
-
-  veil forget ann --store policy.veil.db              the gateway must not run; afterwards it may
-
-  veil forget ne/phone --store /var/lib/veil/veil.db --json
-
-  veil forget ann --nats nats://n1:4222 --nats-key policy.veil.key       workers may run
+veil forget ann --store policy.veil.db              stop the gateway first, and start it again afterwards
+veil forget ne/phone --store /var/lib/veil/veil.db --json
+veil forget ann --nats nats://n1:4222 --nats-key policy.veil.key       workers may run
 """
 
 

@@ -8,7 +8,7 @@ these two as flags; with `rest` the other fields go through --option NAME=VALUE.
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import Field, dataclass, fields
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -25,18 +25,14 @@ from veilstream.errors import InputError
 Options = list[str] | None  # NAME=VALUE of each --option
 
 
-@dataclass(frozen=True, init=False)
 class Flags:
-    """Which fields of a spec are flags, one of them an argument; --option takes the others where `rest` names some."""
+    """Which fields of a spec are flags, one of them an argument; --option takes the others where `rest` names some.
 
-    names: tuple[str, ...]
-    rest: str
-    argument: str
-    defaults: dict[str, Any]  # where they are not those of the spec
+    defaults: where they are not those of the spec.
+    """
 
     def __init__(self, *names: str, rest: str = "", argument: str = "", **defaults: Any) -> None:
-        for f, value in zip(fields(self), (names, rest, argument, defaults), strict=True):
-            object.__setattr__(self, f.name, value)
+        self.names, self.rest, self.argument, self.defaults = names, rest, argument, defaults
 
 
 @dataclass(frozen=True)
@@ -78,9 +74,8 @@ def kind_of(f: Field[Any], hint: Any) -> Any:
     return kinds.pop() if kinds in ({bool}, {int}, {float}) else str
 
 
-def keywords(texts: Options, function: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """NAME=VALUE of each --option as keywords of the function: numbers (1,5: several), true and false are read as such,
-    anything else as text. Without a function any name will do."""
+def keywords(texts: Options) -> dict[str, Any]:
+    """NAME=VALUE of each --option: numbers (1,5: several), true and false are read as such, anything else as text."""
     found = dict[str, Any]()
     for name, value in _split(texts):
         try:
@@ -90,8 +85,6 @@ def keywords(texts: Options, function: Callable[..., Any] | None = None) -> dict
             found[name] = value
     if not isinstance(found.get("seed", 0), int) or found.get("seed", 0) < 0:
         raise InputError(f"--option seed must be a whole number from 0, found {found['seed']}")
-    if function is not None:
-        _check_names(found, [n for n, p in inspect.signature(function).parameters.items() if p.kind == p.KEYWORD_ONLY])
     return found
 
 
@@ -99,8 +92,11 @@ def fields_of(texts: Options, *specs: type) -> dict[type, dict[str, Any]]:
     """NAME=VALUE of each --option as a field of the first of these specs that has it."""
     found: dict[type, dict[str, Any]] = {spec: {} for spec in specs}
     for name, value in _split(texts):
-        _check_names([name], [n for spec in specs for n in known(spec)])
-        spec = next(spec for spec in specs if name in known(spec))
+        spec = next((spec for spec in specs if name in known(spec)), None)
+        if spec is None:
+            names = [n for spec in specs for n in known(spec)]
+            near = get_close_matches(name, names, 1) or [", ".join(names)]
+            raise InputError(f"--option {name}: no such option; did you mean {near[0]}?")
         f, kind = known(spec)[name]
         if kind == list[str]:
             found[spec].setdefault(f.name, []).append(value)
@@ -121,13 +117,6 @@ def _split(texts: Options) -> Iterator[tuple[str, str]]:
         if not (name and equals):
             raise InputError(f"--option takes name=value, found {text!r}")
         yield name.strip().replace("-", "_"), value
-
-
-def _check_names(found: Iterable[str], known: Iterable[str]) -> None:
-    for name in found:
-        if name not in known:
-            near = get_close_matches(name, known := list(known), 1) or [", ".join(known)]
-            raise InputError(f"--option {name}: no such option; did you mean {near[0]}?")
 
 
 # --- verbs -----------------------------------------------------------------------------------------------

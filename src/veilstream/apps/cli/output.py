@@ -8,19 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from veilstream.apps.verbs.flags import in_flags
 from veilstream.shown import terminal_bar
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from veilstream.control.limit_check import LimitCheck
     from veilstream.shown import Progress
 
 
 def print_json(value: object, to: TextIO | None = None) -> None:
     """Print one JSON value, on standard output by default."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain), file=to or sys.stdout)
+    print(json.dumps(_said(value), ensure_ascii=False, allow_nan=False, default=_plain), file=to or sys.stdout)
 
 
 def command_line() -> str:
@@ -28,52 +26,77 @@ def command_line() -> str:
     return shlex.join(["veil", *sys.argv[1:]])
 
 
+def _said(value: Any) -> Any:
+    """Fields of the library are said as flags."""
+    if isinstance(value, dict):
+        return {key: _said(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_said(one) for one in value]
+    return in_flags(value) if isinstance(value, str) else value
+
+
 def _plain(value: Any) -> object:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 MOST_WIDE = 1000  # columns of a terminal
+COLOURS = {"kept": "green", "not shown to be kept": "bold yellow", "broken": "bold red"}
 
 
-def print_whole(table: "Table", console: "Console | None" = None) -> None:
-    """A table as wide as it is: a terminal may break its lines, but no figure is cut."""
-    from rich.console import Console
-    from rich.measure import Measurement
+class Terminal:
+    """Standard output for a person. Texts are escaped where they are put in, and no figure is cut."""
 
-    console = console or Console(highlight=False)
-    own, options = console.width, console.options.update(max_width=MOST_WIDE)
-    console.width = max(own, Measurement.get(console, options, table).maximum)
-    console.print(table)
-    console.width = own
+    def __init__(self, highlight: bool = False) -> None:
+        from rich.console import Console
 
+        self.console = Console(highlight=highlight)
 
-def table(
-    rows: Iterable[Sequence[str]],
-    head: Sequence[str] = (),
-    title: str | None = None,
-    styles: Iterable[str] = (),
-    long: bool = False,
-) -> "Table":
-    """Cells as plain text; every column but the first to the right, as figures are. long: the last may be folded."""
-    from itertools import zip_longest
+    def say(self, words: str, *texts: object, style: str = "", whole: bool = False) -> None:
+        """A line in rich's markup, each {} of it one of the texts, in which fields of the library become flags; whole:
+        it is not broken where the terminal ends."""
+        from rich.markup import escape
 
-    from rich.markup import escape
-    from rich.table import Table
+        line = words.format(*(escape(in_flags(str(text))) for text in texts))
+        self.console.print(line, style=style, soft_wrap=whole)
 
-    out = Table(title=title and escape(title), title_justify="left", box=None, show_header=any(head))
-    for i, name in enumerate(head):
-        last = long and i == len(head) - 1
-        out.add_column(escape(name), justify="right" if i and not last else "left", no_wrap=not long, overflow="fold")
-    for cells, style in zip_longest(rows, styles):
-        out.add_row(*map(escape, cells), style=style)
-    return out
+    def warn(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.say("[yellow]![/] {}", line, whole=True)
 
+    def limits(self, checks: Iterable["LimitCheck"]) -> None:
+        """First of whatever has a limit: what was asked, what came out on later data, and the verdict."""
+        for check in checks:
+            self.say("{}", check.words, style=COLOURS[check.verdict], whole=True)
 
-def print_warnings(console: "Console", lines: Iterable[str]) -> None:
-    from rich.markup import escape
+    def table(
+        self,
+        rows: Iterable[Sequence[str]],
+        head: Sequence[str] = (),
+        title: str | None = None,
+        styles: Iterable[str] = (),
+        folds: int = 0,
+    ) -> None:
+        """Cells as plain text; every column but the first to the right, as figures are.
 
-    for line in lines:
-        console.print(f"[yellow]![/] {escape(line)}", soft_wrap=True)
+        It is as wide as it is: a terminal may break its lines. folds: so many columns, the last, are folded instead.
+        """
+        from itertools import zip_longest
+
+        from rich.markup import escape
+        from rich.measure import Measurement
+        from rich.table import Table
+
+        out = Table(title=title and escape(title), title_justify="left", box=None, show_header=any(head))
+        for i, name in enumerate(head):
+            fold = i >= len(head) - folds
+            justify: Any = "right" if i and not fold else "left"
+            out.add_column(escape(name), justify=justify, no_wrap=not fold, overflow="fold")
+        for cells, style in zip_longest(rows, styles):
+            out.add_row(*(escape(in_flags(cell)) for cell in cells), style=style)
+        own, options = self.console.width, self.console.options.update(max_width=MOST_WIDE)
+        self.console.width = own if folds else max(own, Measurement.get(self.console, options, out).maximum)
+        self.console.print(out)
+        self.console.width = own
 
 
 BACK = 0.2  # progress that falls by more is of another piece of work
@@ -111,12 +134,3 @@ def progress_bar(title: str, quiet: bool = False) -> Iterator["Progress | None"]
         return
     with terminal_bar(title) as tell:
         yield tell
-
-
-COLOURS = {"kept": "green", "not shown to be kept": "bold yellow", "broken": "bold red"}
-
-
-def print_limits(console: "Console", limits: Sequence["LimitCheck"]) -> None:
-    """The first line of whatever has a limit: what was asked, what came out on later data, and the verdict."""
-    for check in limits:
-        console.print(check.words, style=COLOURS[check.verdict], soft_wrap=True, markup=False)

@@ -1,7 +1,5 @@
 """`veil refit`: the model of somebody who has changed, made anew from new readings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -15,13 +13,9 @@ from veilstream.errors import InputError, need
 from veilstream.shown import Progress
 
 EXAMPLES = """
-Examples:
-
-  veil refit me.veil new-tracks/ -o me-2.veil         the same states and steps, the chain from the new readings
-
-  veil solve me-2.veil --avg 500m -o policy.veil      over the old policy: its store keeps steps and meter
-
-  veil refit meter.veil 2014.csv -o meter-2014.veil --json
+veil refit me.veil new-tracks/ -o me-2.veil         the same states and steps, the chain from the new readings
+veil solve me-2.veil --avg 500m -o policy.veil      over the old policy: its store keeps steps and meter
+veil refit meter.veil 2014.csv -o meter-2014.veil --json
 """
 
 
@@ -33,23 +27,21 @@ def refit(
     spec: Annotated[FitSpec, Flags("stream", "hold_out", "skip_bad")],
     progress: Progress | None,
 ) -> Answer:
-    """Make a model anew when its person has changed (veil audit says so): states, steps and names stay as they are.
+    """Fit a model anew when the person has changed (veil audit says so): states, steps and names stay as they are.
 
-    The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it into the old
-    policy's file goes on with that file's store: no step is drawn twice, the meter counts on.
+    The old chain counts for as many transitions a row as held-out log-loss says. A policy solved from it over the
+    old policy's file goes on with that file's store: no step is drawn twice, and the meter goes on counting.
     """
-    from veilstream.artefact import load
     from veilstream.data.fit import read_as_fitted
     from veilstream.data.spec import remembered
+    from veilstream.solvers.api import artefact_of
 
     need("polars", "data")
-    from veilstream.apps.cli.fit import in_words, show
+    from veilstream.apps.cli.fit import show
     from veilstream.audit.source import check_kind
     from veilstream.data.fitting import refit_model
 
-    if not Path(old).is_file():
-        raise InputError(f"no model file {old!r}; make one with veil fit")
-    before = load(old)
+    before = artefact_of(old, "no model file {!r}; make one with veil fit")
     if before.states is None:
         before.answer()
         raise InputError(f"{old} has no states, so no reading can be assigned to one; make a model with veil fit")
@@ -58,7 +50,7 @@ def refit(
     made = refit_model(before, readings, spec.hold_out)
     model = made.model
     artefact = replace(model, reading=remembered(before.provenance)).save(out, command_line(), refit_of=before.sha256)
-    result = in_words({"chain": model.chain.name, **model.to_json()})
+    result = {"chain": model.chain.name, **model.to_json()}
     result |= {"strength": made.strength, "refit_of": before.sha256, "model": str(out), "sha256": artefact.sha256}
 
     def answer() -> None:

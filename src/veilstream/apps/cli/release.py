@@ -22,16 +22,10 @@ if TYPE_CHECKING:
     from veilstream.gateway.pipe import Sink
 
 EXAMPLES = """
-Examples:
-
-  veil release policy.veil walk.gpx > shared.csv
-
-  veil release policy.veil geolife/016 --format jsonl > shared.jsonl
-
-  veil release policy.veil --columns stream=who,time=when < true.csv > shared.csv
-
-  tail -f readings.jsonl | veil release policy.veil --ceiling 20
-
+veil release policy.veil walk.gpx > shared.csv
+veil release policy.veil geolife/016 --format jsonl > shared.jsonl
+veil release policy.veil --columns stream=who,time=when < true.csv > shared.csv
+tail -f readings.jsonl | veil release policy.veil --ceiling 20
 Without a SOURCE standard input is released line by line as it comes; - reads it to its end first, as veil fit does.
 The same step again gets the same release, also in a later run: the store beside the policy remembers.
 """
@@ -83,7 +77,7 @@ def release(
         found = account(core, sink)
 
     def show() -> None:
-        for line in in_words(found):
+        for line in lines(found):
             _say(line)
 
     return Answer(found, show, errors=True)
@@ -113,7 +107,7 @@ def account(core: Core, sink: Sink) -> dict[str, Any]:
     }
 
 
-def in_words(found: dict[str, Any]) -> Iterator[str]:
+def lines(found: dict[str, Any]) -> Iterator[str]:
     from veilstream.gateway.wire import Refusal
     from veilstream.units import counted
 

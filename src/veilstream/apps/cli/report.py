@@ -1,7 +1,5 @@
 """`veil report`: one page about a policy that a person can open, read and print."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +10,9 @@ from veilstream.apps.specs import ReportSpec
 from veilstream.shown import Progress
 
 EXAMPLES = """
-Examples:
-
-  veil report policy.veil --data geolife/016 -o report.html
-
-  veil report policy.veil --shareable -o report.html         no recorded trace in it
-
-  veil report meter.veil --data meter.csv --stream MAC000002 -o report.html
+veil report policy.veil --data geolife/016 -o report.html
+veil report policy.veil --shareable -o report.html         no recorded trace in it
+veil report meter.veil --data meter.csv --stream MAC000002 -o report.html
 """
 
 

@@ -12,27 +12,16 @@ from veilstream.errors import need
 from veilstream.gateway.spec import ServeSpec
 
 EXAMPLES = """
-Examples:
-
-  veil serve policy.veil --http 8080
-
-  veil serve policy.veil --mqtt localhost --http 8080 --store veil.db --ceiling 50
-
-  veil serve policy.veil --mqtt mqtts://gate@broker --in 'owntracks/+/+' --out 'shared/+/+'
-
-  veil serve policy.veil --http 0.0.0.0:8080 --owntracks /pub --forward http://recorder:8083/pub
-
-  veil serve policy.veil --mqtt localhost --clock --route 'meters/+ shared/meters/+ meter.veil'
-
-  veil serve policy.veil --mqtt localhost --in 'owntracks/+/+' --out 'shared/+/+' --homeassistant
-
-  veil serve policy.veil --nats nats://n1:4222,nats://n2:4222    (as many of these workers as wanted)
-
-  veil serve --config veil.toml                   every option as a key; --show-config prints what holds
-
-  VEIL_SERVE_CEILING=50 veil serve --config veil.toml --http 8081       the environment, then the command line, win
-
-Secrets come from the environment or a file: VEIL_TOKEN or --token-file, VEIL_MQTT_PASSWORD or VEIL_NATS_PASSWORD or
+veil serve policy.veil --http 8080
+veil serve policy.veil --mqtt localhost --http 8080 --store veil.db --ceiling 50
+veil serve policy.veil --mqtt mqtts://gate@broker --in 'owntracks/+/+' --out 'shared/+/+'
+veil serve policy.veil --http 0.0.0.0:8080 --owntracks /pub --forward http://recorder:8083/pub
+veil serve policy.veil --mqtt localhost --clock --route 'meters/+ shared/meters/+ meter.veil'
+veil serve policy.veil --mqtt localhost --in 'owntracks/+/+' --out 'shared/+/+' --homeassistant
+veil serve policy.veil --nats nats://n1:4222,nats://n2:4222    (as many of these workers as wanted)
+veil serve --config veil.toml                   every option as a key; --show-config prints those in force
+VEIL_SERVE_CEILING=50 veil serve --config veil.toml --http 8081       the environment, then the command line, win
+Secrets come from the environment or a file: VEIL_TOKEN or --token-file, VEIL_MQTT_PASSWORD or VEIL_NATS_PASSWORD or \
 --password-file, VEIL_OWNTRACKS_KEY or owntracks-key (and _OUT, -out); a URL that holds one from VEIL_FORWARD.
 """
 FLAGS = Flags(
@@ -66,7 +55,7 @@ def serve(
         ),
     ] = None,
     show_config: Annotated[
-        bool, typer.Option("--show-config", help="Print the flags that hold, as such a file, and stop.")
+        bool, typer.Option("--show-config", help="Print the options in force, as such a file, and stop.")
     ] = False,
 ) -> None:
     """Run the gateway: only releases get out. MQTT, HTTP with a status page, or both; or a worker on NATS."""

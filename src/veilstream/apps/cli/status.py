@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilstream.apps.cli.options import Answer, Flags
+from veilstream.apps.cli.output import Terminal
 from veilstream.errors import InputError, need
 from veilstream.gateway.spec import ClusterSpec, StoreSpec
 from veilstream.units import counted, printable
 
 if TYPE_CHECKING:
-    from veilstream.gateway.owner import Claims, StreamStatus
+    from veilstream.gateway.owner import StreamStatus
 
 EXAMPLES = """
-Examples:
-
-  veil status policy.veil                      the store beside the policy, also while its gateway runs
-
-  veil status --store /var/lib/veil/store.db --json
-
-  veil status policy.veil --nats nats://n1:4222 the workers' memory; needs their key (POLICY.key)
+veil status policy.veil                      the store beside the policy, also while its gateway runs
+veil status --store /var/lib/veil/store.db --json
+veil status policy.veil --nats nats://n1:4222 the workers' memory; needs their key (POLICY.key)
 """
 
 
@@ -77,77 +74,49 @@ def _on_nats(policy: Path, cluster: ClusterSpec) -> tuple[list[StreamStatus], li
 
 
 def _show(views: list[StreamStatus], refused: list[str]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console()
-    console.print("PRIVATE: for the owner of the streams. Errors and drift are about true readings.", style="bold")
-    cells: dict[str, list[str]] = {
-        "space": [v.stream.space for v in views],
-        "stream": [v.stream.name for v in views],
-        "last step": [_when(v) for v in views],
-        "bits leaked": [_bits(v) for v in views],
-        "rung": ["" if v.last is None or v.last.rung is None else str(v.last.rung) for v in views],
-        "error": [_error(v) for v in views],
-        "drift": [_verdict(v) for v in views],
-    }
-    shown = {h: c for h, c in cells.items() if (h != "space" or len(set(c)) > 1) and (h != "rung" or any(c))}
-    table = Table(box=None)
-    for head in shown:
-        table.add_column(head, no_wrap=head not in ("error", "drift"))
-    for row in zip(*shown.values(), strict=True):
-        table.add_row(*(escape(printable(cell)) for cell in row))
-    console.print(table if views else "no streams yet")
-    for line in _to_do(views):
-        console.print(escape(printable(line)), highlight=False)
-    for name in refused:
-        line = f"{name}: what is kept is not sealed with this key; it is not shown, and not released"
-        console.print(escape(printable(line)))
+    out, rows = Terminal(), [_row(v) for v in views]
+    out.say("PRIVATE: for the owner of the streams. Errors and drift are about true readings.", style="bold")
+    several = len({row["space"] for row in rows}) > 1
+    heads = [h for h in (rows or [{}])[0] if (h != "space" or several) and (h != "rung" or any(r[h] for r in rows))]
+    if views:
+        out.table([[printable(row[h]) for h in heads] for row in rows], heads, folds=2)
+    else:
+        out.say("no streams yet")
+    unread = "what is kept is not sealed with this key; it is not shown, and not released"
+    for line in [*_to_do(views), *(f"{name}: {unread}" for name in refused)]:
+        out.say("{}", printable(line))
 
 
-def _bits(v: StreamStatus) -> str:
-    ceiling = None if v.about is None else v.about.ceiling
-    return f"{v.stream.total:.2f}" + ("" if ceiling is None else f" of {ceiling:g}")
-
-
-def _when(v: StreamStatus) -> str:
-    last, about = v.stream.last_step, v.about
-    if last is None:
-        return "none"
-    return str(last if about is None else about.grid.time(last, iso=about.grid.period_s is not None))
-
-
-def _error(v: StreamStatus) -> str:
+def _row(v: StreamStatus) -> dict[str, str]:
     from veilstream.control.drift import span
 
-    found, about, limit = v.kept.felt.interval, v.about, v.limit
-    if found is None:
-        return ""
+    about, last, seen, limit = v.about, v.stream.last_step, v.kept.felt.interval, v.limit
+    ceiling = "" if about is None or about.ceiling is None else f" of {about.ceiling:g}"
+    time = last if last is None or about is None else about.grid.time(last, iso=about.grid.period_s is not None)
     unit = "" if about is None or not about.unit else f" {about.unit}"
-    said = f"{'at least ' if v.outside else ''}{span(found)}{unit}"
-    return said if limit is None else f"{said}, limit {limit.limit:.3g} {limit.verdict}"
+    error = "" if seen is None else f"{'at least ' if v.outside else ''}{span(seen)}{unit}"
+    return {
+        "space": v.stream.space,
+        "stream": v.stream.name,
+        "last step": "none" if time is None else str(time),
+        "bits leaked": f"{v.stream.total:.2f}{ceiling}",
+        "rung": "" if v.last is None or v.last.rung is None else str(v.last.rung),
+        "error": error if limit is None or seen is None else f"{error}, limit {limit.limit:.3g} {limit.verdict}",
+        "drift": _verdict(v),
+    }
 
 
 def _verdict(v: StreamStatus) -> str:
-    kept, drift = v.kept, v.drift
-    if v.about is None:
+    loss, drift, about = v.kept.loss, v.drift, v.about
+    if about is None:
         return "this version's gateway has not served it yet"
-    lacks = _lacks(v.about)
-    if drift is None or not drift.enough:
-        units = counted(int(kept.loss.of), v.about.drift_unit.removesuffix("s"))
-        so_far = f"{units}, {kept.loss.steps:,} transitions so far"
-        return f"too little to say ({so_far})" + (f"; {lacks}" if lacks else "")
-    return str(drift.same) if not lacks else f"{drift.same} ({lacks})"
-
-
-def _lacks(about: Claims) -> str:
-    """Figures that the policy's file lacks, so that drift cannot be judged by them."""
-    missing = [
-        *(["how well its chain foresaw later data"] if about.loss_fitted is None else []),
-        *(["what error releases had"] if about.felt_claimed is None else []),
-    ]
-    return "" if not missing else f"the policy's file does not say {' or '.join(missing)}"
+    missing = ["how well its chain foresaw later data"] if about.loss_fitted is None else []
+    missing += ["what error releases had"] if about.felt_claimed is None else []
+    lacks = f"the policy's file does not say {' or '.join(missing)}" if missing else ""
+    if drift is not None and drift.enough:
+        return f"{drift.same} ({lacks})" if lacks else str(drift.same)
+    so_far = f"{counted(int(loss.of), about.drift_unit.removesuffix('s'))}, {loss.steps:,} transitions so far"
+    return f"too little to say ({so_far})" + (f"; {lacks}" if lacks else "")
 
 
 def _to_do(views: list[StreamStatus]) -> list[str]:

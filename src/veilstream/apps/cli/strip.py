@@ -9,11 +9,8 @@ from veilstream.apps.cli.options import Answer
 from veilstream.errors import InputError
 
 EXAMPLES = """
-Examples:
-
-  veil strip me.veil -o me-stripped.veil              states and chain stay, no reading does
-
-  veil strip me.veil -o me.veil                       in place
+veil strip me.veil -o me-stripped.veil              states and chain stay, no reading does
+veil strip me.veil -o me.veil                       in place
 """
 
 

@@ -7,8 +7,6 @@ A worker that dies loses its task only. Tasks that may have killed a worker are 
 that always does (out of memory, say) fails by itself and takes no other with it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +19,6 @@ from typing import Any, TypeVar
 
 from veilstream.errors import InputError, need
 
-ENGINES = ("serial", "joblib", "dask")
 CONNECT_S = 5.0  # to reach a scheduler, and for it to have a worker
 LOOK_S, NO_WORKER_S = 5.0, 60.0  # how often a cluster is looked at, how long it may be without any worker
 AHEAD = 2  # tasks handed out per worker
@@ -77,24 +74,19 @@ class Workers:
 
 def engine(name: str, workers: int | None = None, scheduler: str | None = None) -> AbstractContextManager[Run[Any]]:
     """A context manager that gives a `Run`."""
-    if name not in ENGINES:
-        raise InputError(f"`engine` must be one of {', '.join(ENGINES)}, found {name!r}")
+    if name not in POOLS:
+        raise InputError(f"`engine` must be one of {', '.join(POOLS)}, found {name!r}")
     if scheduler is not None and name != "dask":
         raise InputError(f"`scheduler` is for `engine='dask'`, found `engine='{name}'`")
     if workers is not None and workers < 1:
         raise InputError(f"`workers` must be at least 1, found {workers}")
-    return _engine(name, workers or os.cpu_count() or 1, scheduler)
+    return _running(POOLS[name](workers or os.cpu_count() or 1, scheduler))
 
 
 @contextmanager
-def _engine(name: str, workers: int, scheduler: str | None) -> Iterator[Run[Any]]:
-    pools: dict[str, Callable[[], AbstractContextManager[Workers]]] = {
-        "serial": in_process,
-        "joblib": partial(processes, workers),
-        "dask": partial(cluster, workers, scheduler),
-    }
-    with pools[name]() as pool:
-        yield partial(run, pool)
+def _running(pool: AbstractContextManager[Workers]) -> Iterator[Run[Any]]:
+    with pool as workers:
+        yield partial(run, workers)
 
 
 def run(pool: Workers, function: Callable[[T], Any], tasks: Sequence[T]) -> Iterator[tuple[T, Outcome]]:
@@ -154,7 +146,7 @@ def outcome_of(pool: Workers, future: Future[Any]) -> Outcome | None:
 
 
 @contextmanager
-def in_process() -> Iterator[Workers]:
+def in_process(workers: int, address: str | None) -> Iterator[Workers]:
     def submit(function: Callable[..., Any], *args: Any) -> Future[Any]:
         future = Future[Any]()
         future.set_result(function(*args))
@@ -164,7 +156,7 @@ def in_process() -> Iterator[Workers]:
 
 
 @contextmanager
-def processes(workers: int) -> Iterator[Workers]:
+def processes(workers: int, address: str | None) -> Iterator[Workers]:
     """joblib's loky. When a worker dies its pool ends: what had begun is suspect, a new pool does the rest."""
     need("joblib", "fleet", ", or `engine='serial'`")
     from joblib.externals.loky import ProcessPoolExecutor
@@ -200,16 +192,10 @@ def cluster(workers: int, address: str | None) -> Iterator[Workers]:
 
 @contextmanager
 def _client(distributed: Any, workers: int, address: str | None) -> Iterator[Any]:
-    if address is None:
+    if address is None:  # the dashboard: any free port, this machine only
+        local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "processes": True, "silence_logs": 50}
         with (
-            distributed.LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",  # any free port, this machine only
-                silence_logs=50,
-            ) as cluster,
+            distributed.LocalCluster(n_workers=workers, threads_per_worker=1, **local) as cluster,
             distributed.Client(cluster) as client,
         ):
             yield client
@@ -225,9 +211,8 @@ def _client(distributed: Any, workers: int, address: str | None) -> Iterator[Any
         try:
             client.wait_for_workers(1, timeout=CONNECT_S)
         except TimeoutError:
-            raise InputError(
-                f"the dask scheduler at {address} has no workers; start some with: dask worker {address}"
-            ) from None
+            line = f"the dask scheduler at {address} has no workers; start some with: dask worker {address}"
+            raise InputError(line) from None
         yield client
 
 
@@ -243,3 +228,10 @@ def _quiet() -> Iterator[None]:
     finally:
         for log, level in before.items():
             log.setLevel(level)
+
+
+POOLS: dict[str, Callable[[int, str | None], AbstractContextManager[Workers]]] = {
+    "serial": in_process,
+    "joblib": processes,
+    "dask": cluster,
+}

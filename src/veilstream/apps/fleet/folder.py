@@ -7,8 +7,6 @@ out/users/NAME.stale                of an earlier run, of a user who failed in t
 out/fleet.json, out/index.html      the summary
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -18,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from veilstream.apps.fleet.task import Result
 from veilstream.container import write
 from veilstream.errors import InputError
 
@@ -60,17 +57,17 @@ def _safe(name: str) -> str:
     return f"{plain}~{hashlib.sha256(name.encode()).hexdigest()[:8]}"  # ~ is in no plain name
 
 
-def put(place: Path, result: Result, digest: str) -> None:
+def put(place: Path, files: dict[str, bytes], row: dict[str, Any], digest: str) -> None:
     """A user's files; done.json last, so that a half-written user counts as not there."""
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         (place / DONE).unlink(missing_ok=True)
     except OSError as fault:
         raise InputError(f"{place}: cannot be written ({fault.strerror})") from None
-    for name, data in result.files.items():
+    for name, data in files.items():
         write(place / name, data)
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in result.files.items()}
-    mark = {"digest": digest, "files": hashes, "row": result.row}
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    mark = {"digest": digest, "files": hashes, "row": row}
     write(place / DONE, json.dumps(mark, indent=1, ensure_ascii=False, allow_nan=False).encode())
 
 

@@ -9,8 +9,6 @@ the same way, and scored on the steps that were cut off. What is best for them o
 where the weights would amount to fewer than LEAST_HELPERS people: her model must not be the portrait of one other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """FleetSpec: every choice of a fleet, said once: where its work is done, and what is asked of every user."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -65,8 +63,8 @@ class FleetSpec:
             raise InputError("`keep_total` and `feedback` cannot be had together; give one of them")
         if self.feedback is not None and not self.avg:
             raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
-        if self.feedback is not None and not self.feedback.isdecimal():
-            Recording(period_s=1.0).steps_in(self.feedback, "`feedback`")  # whether it is a stretch of time at all
+        if not (self.feedback or "0").isdecimal():
+            Recording(period_s=1.0).steps_in(str(self.feedback), "`feedback`")  # whether it is a stretch of time at all
         if self.points < 2:
             raise InputError(f"`points` must be at least 2, found {self.points}")
         for text in (*self.avg, *self.at_most):
@@ -89,12 +87,6 @@ class FleetSpec:
         """Choices that the result for one user depends on, beside those of the fit."""
         return {f.name: asdict(self)[f.name] for f in fields(self) if f.metadata.get("group") == LIMITS}
 
-    def check_method(self) -> None:
-        """The method exists and takes its options."""
-        from veilstream.solvers import make_solver
-
-        make_solver(self.method, window=self.window)
-
     def check_units(self, units: Iterable[str]) -> None:
         """Every unit met has its limit, before any work begins."""
         units = sorted(set(units))
@@ -102,12 +94,12 @@ class FleetSpec:
             self.limit_of("avg", unit)
             self.limit_of("at_most", unit)
         for text in self.show:
-            if not any(_says(text, unit) for unit in units):
+            if not any(_is_in(text, unit) for unit in units):
                 raise InputError(f"`show` {text}: no user has values in that unit ({', '.join(map(repr, units))})")
 
     def shown(self, unit: str) -> str | None:
         """The entry of `show` that is for users in this unit."""
-        return next((text for text in self.show if _says(text, unit)), None)
+        return next((text for text in self.show if _is_in(text, unit)), None)
 
     def adds_up(self, unit: str) -> bool:
         """Whether releases of users in this unit are to add up to their readings."""
@@ -128,32 +120,23 @@ class FleetSpec:
         return {"avg": least + limit / blind * (blind - least) if raised else DEFAULT_AVG}, raised
 
     def limit_of(self, field: str, unit: str) -> str | None:
-        """The first text of `avg` or `max` that can be read in this unit; a share if none can; None where none is
-        asked."""
+        """The first text of `avg` or `max` that is in this unit; a share if none is; None where none is asked."""
         what, texts = f"`{'max' if field == 'at_most' else field}`", getattr(self, field)
-        shares = [t for t in texts if t.strip().endswith("%")]
-        for text in texts:
-            if text in shares:
-                continue
-            try:
-                quantity(text, unit, what)
-                return str(text)
-            except InputError as fault:
-                last = fault
-        if shares or not texts:
-            return shares[0] if shares else None
+        shares = [text for text in texts if text.strip().endswith("%")]
+        found = [text for text in texts if text not in shares and _is_in(text, unit, quantity)] + shares
+        if found or not texts:
+            return str(found[0]) if found else None
         if len(texts) == 1 and not any(c.isalpha() for c in texts[0]):
-            raise last
-        example = f"0.1{unit}" if unit else "a bare number"
+            quantity(texts[0], unit, what)  # raises: it lacks a unit, or is no number at all
         raise InputError(
-            f"{what} {' '.join(texts)} has no limit for users in {unit or 'no unit'}; add {what} {example}"
-            + (" or 25%" if what == "`avg`" else "")
+            f"{what} {' '.join(texts)} has no limit for users in {unit or 'no unit'}; add {what} "
+            f"{f'0.1{unit}' if unit else 'a bare number'}{' or 25%' if field == 'avg' else ''}"
         )
 
 
-def _says(text: str, unit: str) -> bool:
-    """Whether a distance is one in this unit."""
+def _is_in(text: str, unit: str, read: Callable[[str, str, str], float] = parse_quantity) -> bool:
+    """Whether a quantity is one in this unit."""
     try:
-        return text == "states" or parse_quantity(text, unit) is not None
+        return text == "states" or read(text, unit, "") is not None
     except InputError:
         return False

@@ -4,25 +4,26 @@ A task holds all that its result depends on and nothing that is read from disk, 
 digest says whether a result on disk is still the answer.
 """
 
-from __future__ import annotations
-
-import csv
 import hashlib
-import io
 import json
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 import veilstream
 from veilstream.apps.fleet.spec import DEFAULT_AVG, FleetSpec
+from veilstream.apps.report.points import curve_constraint
 from veilstream.artefact import Artefact, dumps
+from veilstream.audit.assemble import audit_artefact
+from veilstream.audit.source import Recorded
+from veilstream.audit.spec import AuditSpec
 from veilstream.data.fitting import fit_model
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import VALUE_COLUMNS, Account, Readings
@@ -31,12 +32,14 @@ from veilstream.data.states import StateSpace
 from veilstream.data.trajectories import Runs
 from veilstream.errors import Caution
 from veilstream.model.problem import Average
-
-if TYPE_CHECKING:
-    from veilstream.solvers.solution import Solution
+from veilstream.solvers import curve, default_weights
+from veilstream.solvers.api import solve, utility_of
+from veilstream.solvers.bounds import certify_curve
+from veilstream.solvers.solution import Solution
 
 WORK = 6  # raised whenever the same task gives other files
 TIMED = ("seconds", "lower_bound", "leakage_lower", "gap")  # of a solution: what depends on how fast the machine is
+COLUMNS = ("weight", "distortion", "leakage", "leakage_lower", "gap")  # of curve.csv
 LONGEST_AUDIT = 20_000  # recorded steps that are released anew; beyond, the first so many
 
 
@@ -99,29 +102,17 @@ def task_of(name: str, readings: Readings, options: FitSpec, spec: FleetSpec) ->
     return Task(name, mine, replace(options, seed=seed), spec)
 
 
-@dataclass(frozen=True)
-class Result:
-    """The files of one user, and her row of the summary."""
-
-    name: str
-    files: dict[str, bytes] = field(repr=False)
-    row: dict[str, Any]
+Result = tuple[dict[str, bytes], dict[str, Any]]  # the files of one user, and her row of the summary
 
 
 def work(task: Task) -> Result:
     """Everything for one user, on one thread: the same numbers whoever runs it on equal machines."""
-    from threadpoolctl import threadpool_limits
-
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)  # they are notes of her row
         return _work(task)
 
 
 def _work(task: Task) -> Result:
-    from veilstream.apps.report.points import curve_constraint
-    from veilstream.solvers import curve, default_weights
-    from veilstream.solvers.api import solve, utility_of
-
     began, asked, seed = perf_counter(), task.spec, task.options.seed
     account = Account(list(task.readings.account.entries))  # cleaning writes into it, and a task may run twice
     model = fit_model(replace(task.readings, account=account), task.options, task.space, task.prior)
@@ -140,10 +131,11 @@ def _work(task: Task) -> Result:
     open_ = solution.problem.under(curve_constraint(solution.problem.constraint))
     found = curve(open_, default_weights(open_, asked.points), asked.method, seed=seed, window=asked.window)
     if asked.certify > 0:
-        from veilstream.solvers.bounds import certify_curve
-
         solution, *found = certify_curve([solution, *found], asked.certify)
-    policy, policy_file = dumps(**_parts(solution, pool))
+    parts = solution.parts("veil fleet")  # without timings: equal tasks give equal bytes on equal machines
+    said = {k: v for k, v in parts["provenance"]["solution"].items() if k not in TIMED}
+    made = parts["provenance"] | pool | {"solution": said}
+    policy, policy_file = dumps(**parts | {"provenance": made, "name": "the policy"})
     row = _row(task, model, solution, utility.blind) | {"limit_raised": raised}
     if raised:
         row["notes"] += [
@@ -154,32 +146,21 @@ def _work(task: Task) -> Result:
     row["curve"] = [
         [s.distortion, s.leakage, s.leakage_lower, None if replay is None else replay.error(s.policy)] for s in found
     ]
-    files = {"model.veil": model_file, "policy.veil": policy_file, "curve.csv": _csv(found)}
+    lines = [COLUMNS, *(["" if v is None else f"{v:.8g}" for v in attrgetter(*COLUMNS)(s)] for s in found)]
+    table = "".join(",".join(line) + "\n" for line in lines)
+    files = {"model.veil": model_file, "policy.veil": policy_file, "curve.csv": table.encode()}
     if asked.audit == "quick":
         row["audit"], files["audit.json"] = _audit(policy, model.runs, seed)
     row["seconds"] = round(perf_counter() - began, 3)
-    return Result(task.name, files, row)
-
-
-def _parts(solution: Solution, pool: dict[str, Any]) -> dict[str, Any]:
-    """Parts of the policy's file, without timings: equal tasks give equal bytes on equal machines."""
-    parts = solution.parts("veil fleet")
-    said = {k: v for k, v in parts["provenance"]["solution"].items() if k not in TIMED}
-    return parts | {"provenance": parts["provenance"] | pool | {"solution": said}, "name": "the policy"}
-
-
-def _csv(solutions: Sequence[Solution]) -> bytes:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("weight", "distortion", "leakage", "leakage_lower", "gap"))
-    for s in solutions:
-        numbers = (s.weight, s.distortion, s.leakage, s.leakage_lower, s.gap)
-        writer.writerow("" if v is None else f"{v:.8g}" for v in numbers)
-    return out.getvalue().encode()
+    return files, row
 
 
 def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> dict[str, Any]:
-    chosen, record = solution.to_json(), solution.record
+    chosen, record, climbed = solution.to_json(), solution.record, None
+    if solution.ladder is not None:  # and what became of it on her record
+        rule, tried = solution.ladder.to_json(), {} if record is None else record.to_json()["record"]
+        climbed = {k: rule[k] for k in ("every", "limit", "overshoot", "first", "promised", "served")}
+        climbed |= {k: tried.get(k) for k in ("rungs", "moves", "charged")}
     names = ("leakage", "leakage_lower", "gap", "distortion", "window", "constraint", "level", "status", "startup_bits",
              "raw_distortion", "held_out", "worst_leakage", "total", "limits", "limit_verdict")  # fmt: skip
     return {
@@ -195,30 +176,19 @@ def _row(task: Task, model: FittedModel, solution: Solution, blind: float) -> di
         **{k: chosen.get(k) for k in names},
         "raw_leakage": None if record is None else record.bits,
         "raw_truth": None if record is None else record.truth,
-        "feedback": None if solution.ladder is None else _climbed(solution),
+        "feedback": climbed,
         "may_hide_all": bool(solution.problem.allowed.all()),
         "pool": task.pool,
         "notes": [*model.notes, *solution.warnings],
     }
 
 
-def _climbed(solution: Solution) -> dict[str, Any]:
-    """A ladder and what became of it on her record."""
-    tried = {} if solution.record is None else solution.record.to_json()["record"]
-    told = solution.ladder.to_json()
-    kept = ("every", "limit", "overshoot", "first", "promised", "served")
-    return {k: told[k] for k in kept} | {k: tried.get(k) for k in ("rungs", "moves", "charged")}
-
-
 def _audit(policy: Artefact, runs: Runs, seed: int) -> tuple[dict[str, Any], bytes]:
     """Exact adversaries on data from the chain and on her own traces; no network is trained."""
-    from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.source import Recorded
-    from veilstream.audit.spec import AuditSpec
-
     options = AuditSpec(seed=seed)
-    few = _first_steps(runs.sequences, LONGEST_AUDIT)
-    long = [(f, s) for f, s in zip(runs.first.tolist(), few, strict=False) if len(s) > max(options.lookbacks)]
+    left = LONGEST_AUDIT - np.cumsum([0, *map(len, runs.sequences)])  # before each
+    few = zip(runs.first.tolist(), runs.sequences, left.tolist(), strict=False)
+    long = [(f, s[:most]) for f, s, most in few if min(len(s), most) > max(options.lookbacks)]
     data = Recorded.symbols(policy, [s for _, s in long], [f for f, _ in long]) if long else None
     found = audit_artefact(policy, data, options)
     seen = {s.name: {who: s.adversaries["filter"][who].top1 for who in ("released", "nothing")} for s in
@@ -226,16 +196,6 @@ def _audit(policy: Artefact, runs: Runs, seed: int) -> tuple[dict[str, Any], byt
     told = found.to_json()
     row = {"stands": told["stands"], "contradictions": told["contradictions"], "named": seen}
     return row, json.dumps(told, indent=1, default=_plain).encode()
-
-
-def _first_steps(sequences: Sequence[NDArray[np.int64]], most: int) -> list[NDArray[np.int64]]:
-    out, left = [], most
-    for s in sequences:
-        out.append(s[:left])
-        left -= len(s)
-        if left <= 0:
-            break
-    return out
 
 
 def _plain(value: Any) -> Any:

@@ -4,8 +4,6 @@ A folder:  each folder inside it is one user (GeoLife's user folders), and each 
 A file:    a table has one user per key or per column, a track is one user.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 from collections import Counter
@@ -31,12 +29,7 @@ class User:
     readings: Readings
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A user, or a file of users, that could not be used, and why."""
-
-    name: str
-    line: str
+Broken = tuple[str, str]  # a user, or a file of users, that could not be used, and why
 
 
 def read_users(
@@ -55,15 +48,16 @@ def read_users(
             if tell:
                 tell(path.name)
             for found in _of(path, reading):
-                if isinstance(found, Broken):
-                    broken.append(found)
+                name, what = found
+                if isinstance(what, str):
+                    broken.append((name, what))
                 else:
-                    users.append(User(found[0], source, found[1]))
+                    users.append(User(name, source, what))
     often = Counter(u.name for u in users)
     wanted = [f"{Path(u.source).stem}/{u.name}" if often[u.name] > 1 else u.name for u in users]
     taken: set[str] = set()
     users = [replace(u, name=_free(name, taken)) for u, name in zip(users, wanted, strict=True)]
-    return users, [replace(bad, name=_free(bad.name, taken, " (unreadable)")) for bad in broken]
+    return users, [(_free(name, taken, " (unreadable)"), line) for name, line in broken]
 
 
 def _free(name: str, taken: set[str], more: str = "") -> str:
@@ -95,22 +89,18 @@ def _people(folder: Path) -> list[Path]:
     inside = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     if folder.name.lower() == TRAJECTORY or any(p.name.lower() == TRAJECTORY for p in inside if p.is_dir()):
         return [folder]
-    files = [p for p in inside if in_folder(p)]
-    return [*(p for p in inside if p.is_dir() and _holds_traces(p)), *files]
+    people = [p for p in inside if any(in_folder(f) or f.name.lower() == TRAJECTORY for f in p.rglob("*"))]
+    return [*people, *(p for p in inside if in_folder(p))]
 
 
-def _holds_traces(folder: Path) -> bool:
-    return any(in_folder(p) or p.name.lower() == TRAJECTORY for p in folder.rglob("*"))
-
-
-def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | Broken]:
-    """The users of one file or of one user's folder."""
+def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings | str]]:
+    """The users of one file or of one user's folder, each with her readings or why there are none."""
     if path.is_dir():
         name = path.absolute().parent.name if path.name.lower() == TRAJECTORY else path.absolute().name
         try:
             yield name, read([str(path)], **reading)
         except InputError as own:
-            yield Broken(name, str(own))
+            yield name, str(own)
         return
     reading, layout, fault = _of_many(path, reading), None, ""
     try:
@@ -123,17 +113,17 @@ def _of(path: Path, reading: dict[str, Any]) -> Iterator[tuple[str, Readings] | 
         except InputError:
             readings = None
     if readings is None or (fault and not readings.bad_streams):
-        yield Broken(path.stem, fault)
+        yield path.stem, fault
         return
     bad = readings.bad_streams if fault else ()
     for stream in readings.streams:
         if stream not in bad:
             yield stream, readings.only(stream)
     for stream in bad:
-        yield Broken(stream, f"some readings of {stream} cannot be read; the first bad one of all: {fault}")
+        yield stream, f"some readings of {stream} cannot be read; the first bad one of all: {fault}"
     for column in layout.wide if layout else ():
         if column not in (*readings.streams, *bad):
-            yield Broken(column, f"{path}: the column {column} holds no readings")
+            yield column, f"{path}: the column {column} holds no readings"
 
 
 def _of_many(path: Path, reading: dict[str, Any]) -> dict[str, Any]:

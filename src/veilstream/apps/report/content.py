@@ -1,12 +1,10 @@
 """Everything the report says, as plain data: computed once here, drawn by `page`."""
 
-from __future__ import annotations
-
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,57 +13,84 @@ from veilstream.apps.report.layout import lower_curve
 from veilstream.apps.report.points import (
     FEW,
     MAX_STEPS,
-    Example,
+    Elsewhere,
+    Rival,
+    apart,
     curve_constraint,
     distinct,
-    example,
     example_steps,
     liveliest,
     mean_channel,
     slopes,
 )
-from veilstream.apps.report.rivals import Elsewhere, Rival
 from veilstream.apps.specs import ReportSpec
 from veilstream.artefact import Artefact
+from veilstream.audit.assemble import audit_artefact
+from veilstream.audit.bayes import infer
+from veilstream.audit.measures import Guess
 from veilstream.audit.source import LaterData, Recorded
+from veilstream.audit.spec import AuditSpec
+from veilstream.audit.traces import release
+from veilstream.audit.verdict import Assessment
 from veilstream.control.feedback import Feedback
 from veilstream.control.limit_check import LimitCheck
-from veilstream.control.replay import ReplayResult
+from veilstream.control.policy import Policy
 from veilstream.data.card import newest_symbol_chain
+from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.histories import TrueStates
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Both, Instantaneous, Problem
 from veilstream.solvers import curve, default_weights
+from veilstream.solvers.api import Asked
 from veilstream.solvers.baselines import Baseline
 from veilstream.solvers.bounds import certify_curve
-from veilstream.solvers.solution import Level, Point, Progress, Solution
+from veilstream.solvers.solution import RECORD, Fact, Level, Point, Progress, Solution, Status
 from veilstream.solvers.warnings import about_data, about_policy, honest_point, level, limits_of
-from veilstream.units import format_duration, noun
-
-if TYPE_CHECKING:
-    from veilstream.audit.verdict import Assessment
+from veilstream.units import noun
 
 MAX_CELLS = 1_500_000  # bytes of posteriors and channels in a page, over all operating points
 RECORD_STEPS = 4_000  # of recorded data up to which every point is released on it
 RECORD_DRAWS = 40_000
+NEAR = 0.01  # share of the axes within which a point of the curve stands for the policy itself
+NOT_OF_A_POINT = ("objective", "releases", "start-up")  # facts of a solution that say nothing of its place on the curve
 
 
 @dataclass(frozen=True)
 class Spot:
-    """A place on the slider."""
+    """A place on the slider: a policy, and what an adversary who knows it and the chain makes of the example."""
 
-    point: Point
-    low: float  # bits below which no policy this accurate can be, proved
+    point: Solution  # its `leakage_lower`: bits below which no policy this accurate can be, by the whole curve
     own: bool
-    example: Example
+    released: NDArray[np.int64]  # steps
+    posterior: Array  # steps x symbols: P(true symbol | releases up to then), computed exactly
+    guess: Guess  # on data drawn from the chain
     channel: Array
     channel_level: str  # how sure the channel is
-    less: float  # share of what the truth would reveal that is kept back: on the recorded data where that is known
-    felt: float | None = None  # mean error on the recorded data
-    record: ReplayResult | None = None  # and bits
+    felt: float | None = None  # mean error on the recorded data, also where the bits there are too much work
     rivals: Sequence[Rival] = ()
     command: str = ""  # that makes it
+
+    @property
+    def error(self) -> float:
+        """Mean error: on the recorded data where that is known, else in the long run."""
+        return self.point.distortion if self.felt is None else self.felt
+
+    @property
+    def less(self) -> float:
+        """Share of what the truth would reveal that is kept back: on the recorded data where that is known."""
+        on_record = None if self.point.record is None else self.point.record.kept_back
+        truth = max(self.point.problem.chain.entropy_rate, 1e-9)
+        return float(np.clip(1 - self.point.leakage / truth, 0.0, 1.0)) if on_record is None else on_record
+
+    def facts(self) -> list[Fact]:
+        """Its figures as the terminal words them, and how often the adversary is right."""
+        found = [f for f in self.point.facts() if f.label not in NOT_OF_A_POINT]
+        if self.felt is not None and self.point.record is None:
+            found.insert(0, Fact("error", self.felt, f"{self.point.unit} on average", RECORD))
+        who = f"% of steps, by an adversary who sees every release; {self.guess.blind:.0%} without any release"
+        right, se = 100 * self.guess.right, 100 * self.guess.right_se
+        return [*found, Fact("identified", right, who, str(Level.ESTIMATED), se, ".0f")]
 
 
 @dataclass(frozen=True)
@@ -112,11 +137,6 @@ class Content:
         return next(s for s in self.spots if s.own)
 
     @property
-    def record_level(self) -> Level:
-        """How sure bits on the recorded data are."""
-        return level(Level.ESTIMATED, self.artefact.provenance)
-
-    @property
     def rule(self) -> Feedback | None:
         """By which a limit on the mean is kept; None: by none."""
         return None if self.artefact.policy is None else self.artefact.policy.moves_by
@@ -126,67 +146,61 @@ class Content:
         """A line where the person has changed."""
         return [] if self.later is None else self.later.changed(self.unit)
 
-    @property
-    def period(self) -> str:
-        return "step" if not self.artefact.period_s else f"step of {format_duration(self.artefact.period_s)}"
-
 
 def collect(artefact: Artefact, given: Recorded, spec: ReportSpec, progress: Progress | None = None) -> Content:
     """All the numbers. Data is needed unless the report is shareable; then none of it but `later` is used."""
-    (policy, problem), chain = artefact.answer(), artefact.chain
+    (policy, problem), chain, known = artefact.answer(), artefact.chain, artefact.provenance
     data = replace(Recorded.nothing(artefact), later=given.later) if spec.shareable else given
     sequences, replay = data.sequences, data.replay
     if spec.shareable:
         sequences = [chain.symbols[chain.sample(10 * MAX_STEPS, seed=spec.seed)[0]]]
     if not sequences:
         raise InputError("the report shows recorded traces: give `data`, or `shareable` to draw them from the chain")
+    names = tuple(map(str, range(problem.n_outputs))) if artefact.states is None else tuple(artefact.states.names)
+    asked = Asked(Utility(chain, problem.distortion, artefact.unit, names, points=artefact.points), artefact)
     free = problem.under(curve_constraint(problem.constraint))
-    own = honest_point(Point.of(problem, policy), artefact.provenance)
+    own = given_policy(problem, policy, known)
     solutions = _certified_curve(free, own, spec, artefact, progress)
-    others = [s for s in distinct(solutions) if not _same(s, own, solutions)]
+    others = [s for s in distinct(solutions) if apart(s, own, solutions) >= NEAR]
     room = MAX_CELLS // (len(others) + 1) - chain.n_symbols * problem.n_outputs
     shown = int(np.clip(room // chain.n_symbols, FEW, example_steps(artefact.period_s)))
     which, at = liveliest(sequences, shown)
-    path, begin = (
-        np.asarray(sequences[which][at : at + shown]),
-        at + (0 if data.first is None else int(data.first[which])),
-    )
+    path = np.asarray(sequences[which][at : at + shown])
+    begin = at + (0 if data.first is None else int(data.first[which]))
     z = TrueStates.of(chain).along(path)
     elsewhere = Elsewhere.of(problem, spec.seed)
 
-    def spot(point: Point, weight: float | None) -> Spot:
-        """A place on the slider; `weight` is None for the policy's own."""
-        mine = weight is None
-        record = data.record if mine else None
+    def spot(point: Solution) -> Spot:
+        mine, record = point is own, data.record if point is own else None
         if not mine and replay is not None and replay.n_steps <= RECORD_STEPS:
             record = replay.whole(point.policy, chain, RECORD_DRAWS)
         felt = record.error if record is not None else None if replay is None else replay.error(point.policy)
+        low = min(float(lower_curve(solutions, np.array([point.distortion]))[0]), point.leakage)
+        later = data.later.figures if mine and data.later is not None else None
+        traces = release(point.policy, [z], seed=spec.seed, first=[begin])
         return Spot(
-            point,
-            min(float(lower_curve(solutions, np.array([point.distortion]))[0]), point.leakage),
+            replace(point, leakage_lower=low, lower_bound=None, record=record, held_out=later, asked=asked),
             mine,
-            example(chain, point.policy, z, spec.seed, begin),
+            traces.y[0],
+            infer(chain, point.policy, traces, whole=False).filter[0],
+            Guess.of(chain, point.policy, spec.seed),
             *mean_channel(chain, point.policy, spec.seed),
-            _less(point, record, chain.entropy_rate),
             felt,
-            record,
-            elsewhere.at(point, artefact.provenance, mine),
-            command_of(artefact, weight, spec.shareable),
+            elsewhere.at(point, known, mine),
+            command_of(artefact, None if mine else point.weight, spec.shareable),
         )
 
-    points: list[tuple[Point, float | None]] = [(own, None)]
-    points += [(Point(s.policy, s.leakage, s.distortion, s.level, s.leakage_se), s.weight) for s in others]
     spots: list[Spot] = []
-    for point, weight in sorted(points, key=lambda p: (p[0].distortion, -p[0].leakage)):
+    for point in sorted([own, *others], key=lambda s: (s.distortion, -s.leakage)):
         if progress:
-            progress((len(spots) + 1) / len(points), "examples")
-        spots.append(spot(point, weight))
+            progress((len(spots) + 1) / (len(others) + 1), "examples")
+        spots.append(spot(point))
     return Content(
         artefact,
         free,
         spec,
         artefact.unit,
-        tuple(artefact.states.names) if artefact.states is not None else tuple(map(str, range(problem.n_outputs))),
+        names,
         path,
         newest_symbol_chain(chain)[0],
         spots,
@@ -197,13 +211,20 @@ def collect(artefact: Artefact, given: Recorded, spec: ReportSpec, progress: Pro
     )
 
 
+def given_policy(problem: Problem, policy: Policy, provenance: Mapping[str, Any]) -> Solution:
+    """The policy of a file as the answer that it is."""
+    p = honest_point(Point.of(problem, policy), provenance)
+    own: dict[str, Any] = {k: getattr(p, k) for k in ("leakage", "distortion", "startup_bits", "level", "leakage_se")}
+    return Solution(
+        problem, "this policy", policy, weight=0.0, lower_bound=None, leakage_lower=None, seconds=0.0,
+        distortion_se=p.distortion_se, status=Status.GIVEN, **own,
+    )  # fmt: skip
+
+
 def audited(artefact: Artefact, data: Recorded, spec: ReportSpec, progress: Progress | None = None) -> Assessment | str:
     """By exact adversaries, or learned ones too; a line where there is none."""
     if spec.audit == "none":
         return "No audit was asked for."
-    from veilstream.audit.assemble import audit_artefact
-    from veilstream.audit.spec import AuditSpec
-
     assert artefact.problem is not None  # collect saw to it
     against = ("planar-laplace",) if artefact.problem.allowed.all() else ()
     work = AuditSpec(quick=spec.audit != "full", against=against, seed=spec.seed)
@@ -214,7 +235,7 @@ def audited(artefact: Artefact, data: Recorded, spec: ReportSpec, progress: Prog
 
 
 def _certified_curve(
-    free: Problem, own: Point, spec: ReportSpec, artefact: Artefact, progress: Progress | None
+    free: Problem, own: Solution, spec: ReportSpec, artefact: Artefact, progress: Progress | None
 ) -> list[Solution]:
     """The curve by weight, with two more points beside the policy, so that the band is narrow where it lies."""
     solutions = curve(free, default_weights(free, spec.points), seed=spec.seed, progress=progress)
@@ -225,40 +246,21 @@ def _certified_curve(
     return [replace(s, level=level(s.level, artefact.provenance)) for s in solutions]
 
 
-def _less(point: Point, record: ReplayResult | None, rate: float) -> float:
-    """On the recorded data where that is known there, else in the long run."""
-    on_record = None if record is None else record.kept_back
-    return float(np.clip(1 - point.leakage / max(rate, 1e-9), 0.0, 1.0)) if on_record is None else on_record
-
-
-def _same(solution: Solution, own: Point, solutions: Sequence[Solution]) -> bool:
-    reach = max(s.distortion for s in solutions) or 1.0
-    most = max(s.leakage for s in solutions) or 1.0
-    apart = abs(solution.distortion - own.distortion) / reach, abs(solution.leakage - own.leakage) / most
-    return max(apart) < 0.01
-
-
 def command_of(artefact: Artefact, weight: float | None, shareable: bool) -> str:
     """The command that makes a point of the curve; for the policy itself the one that made it, where it may be told."""
     assert artefact.problem is not None
     constraint, states = artefact.problem.constraint, artefact.states
     if weight is None:
         told = artefact.provenance.get("command")
-        return (
-            told
-            if isinstance(told, str) and told and not shareable
-            else f"that of this policy ({constraint.told(artefact.unit)})"
-        )
+        hidden = shareable or not (isinstance(told, str) and told)
+        return f"that of this policy ({constraint.told(artefact.unit)})" if hidden else str(told)
     words = ["veil", "solve", "MODEL", "--weight", f"{weight:.4g}", *asked_words(artefact.provenance.get("asked"))]
     if isinstance(constraint, Both | Instantaneous):
         limit = constraint.limit if isinstance(constraint, Instantaneous) else constraint.instantaneous.limit
-        unit = artefact.unit
-        if isinstance(limit, tuple):
-            names = map(str, range(len(limit))) if states is None else states.names
-            text = ",".join(f"{name}={one:g}{unit}" for name, one in zip(names, limit, strict=False))
-        else:
-            text = f"{limit:g}{unit}"
-        words += ["--max", text]
+        unit, each = artefact.unit, limit if isinstance(limit, tuple) else ()
+        names = map(str, range(len(each))) if states is None else states.names
+        texts = [f"{name}={one:g}{unit}" for name, one in zip(names, each, strict=False)]
+        words += ["--max", ",".join(texts) or f"{limit:g}{unit}"]
     return shlex.join([*words, "-o", "policy.veil"])
 
 
@@ -286,6 +288,11 @@ def table_rows(spot: Spot) -> list[list[str]]:
         note = b.level + (f"; {b.note}" if b.note else "")
         rows.append([b.label, number(b.distortion), number(b.leakage) + spread, times, note])
     return rows
+
+
+def facts(spot: Spot) -> list[list[str]]:
+    """Rows of the table of figures."""
+    return [[f.label, f.text, f.note] for f in spot.facts()]
 
 
 def number(value: float) -> str:

@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.data.states import StateSpace
-from veilstream.model.distortion import EARTH_RADIUS_KM
+from veilstream.model.lattice import KM_PER_DEGREE
 
 if TYPE_CHECKING:
     from veilstream.solvers.solution import Solution
 
 CROWD = 0.6  # share of the places that may make a crowd
-KM_PER_DEGREE = np.pi / 180 * EARTH_RADIUS_KM
 
 
 def east_north_km(states: StateSpace, points: StateSpace | None = None) -> NDArray[np.float64]:

@@ -3,24 +3,26 @@
 The content-security-policy names the script and the style by their hashes and forbids all else.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from veilstream.apps.report import words
-from veilstream.apps.report.card import chain_card, data_card
-from veilstream.apps.report.content import Content, table_head, table_rows
+from veilstream.apps.report.content import Content, facts, table_head, table_rows
 from veilstream.apps.report.day import day_part
-from veilstream.apps.report.payload import payload
+from veilstream.apps.report.layout import crowd, east_north_km, lower_curve
+from veilstream.apps.report.points import distinct
 from veilstream.apps.verbs.flags import in_flags
 from veilstream.audit.tables import LEGEND, sheets
 from veilstream.audit.verdict import Assessment
+from veilstream.data.states import StateSpace
+from veilstream.model.information import Array
 
 PRIVATE = "PRIVATE: this page shows recorded traces. Do not pass it on; veil report --shareable makes one you can."
 SHAREABLE = (
@@ -32,53 +34,70 @@ PLAIN = {
     "asked": "asked",
     "data_sha256": "data sha-256",
 }  # of the provenance: said as names and values
+FACTS = ("figure", "value", "of what, and how sure")
 FLAG = "--shareable"  # stays on its line
 Cell = str | tuple[str, Any]  # what is shown, and what a click on the head sorts by
 HIDDEN = {"command", "data_sha256", "reading"}  # of the provenance, in a shareable page: they may name a person's files
 
 
 def render(content: Content) -> str:
-    """The page."""
-    style, script = asset("page.css"), asset("page.js")
+    """The report."""
     headline, sentences = words.verdict(content)
-    shareable = content.spec.shareable
-    name = content.artefact.chain.name
+    shareable, name = content.spec.shareable, content.artefact.chain.name
+    day, drawn = day_part(content.problem, content.own.point.policy, content.unit)
+    limits = [f'<p class="headline limit {c.verdict.name.lower()}">{escape(c.words)}</p>' for c in content.limits]
+    limits += [f'<p class="limit broken">{escape(line)}</p>' for line in content.changed]
+    steps = [(e.step, f"{e.count:,}", in_flags(e.note)) for e in content.given.account]
+    account = table(("step", "count", "what happened"), steps)
+    trace = "the data given, released afresh at each operating point"
+    trace = "a trace drawn from the chain; no recorded data" if shareable else trace
     parts = {
-        "policy": security_policy(style, script),
-        "style": style,
-        "script": script,
-        "title": escape("Shareable report" if shareable else f"PRIVATE report: {name}"),
-        "banner": f'<p class="banner {"shareable" if shareable else "private"}" role="note">'
-        f"{escape(SHAREABLE if shareable else PRIVATE).replace(FLAG, f'<span>{FLAG}</span>')}</p>",
         "name": escape("What this policy reveals" if shareable else f"What this policy reveals: {name}"),
-        "limits": "".join(
-            f'<p class="headline limit {c.verdict.name.lower()}">{escape(c.words)}</p>' for c in content.limits
-        )
-        + "".join(f'<p class="limit broken">{escape(line)}</p>' for line in content.changed),
+        "limits": "".join(limits),
         "headline": escape(headline),
         "sentences": "".join(f"<li>{escape(s)}</li>" for s in sentences),
         "warnings": "".join(f'<p class="warning"><b>!</b> {escape(s)}</p>' for s in content.warnings),
         "last": str(len(content.spots) - 1),
-        "start": str(next(i for i, s in enumerate(content.spots) if s.own)),
-        "example": escape(_example(content)),
-        "day": day_part(content.problem, content.own.point.policy, content.unit),
-        "baselines": table(table_head(content), table_rows(content.own), "stack"),  # the slider rewrites it
+        "start": str(content.spots.index(content.own)),
+        "facts": table(FACTS, facts(content.own), "facts", "This policy"),  # the slider rewrites it, as the baselines
+        "example": f"The liveliest {len(content.path)} steps of {trace}.",
+        "day": day,
+        "baselines": table(table_head(content), table_rows(content.own), "stack"),
         "audit": _audit(content.audit),
-        "card": pairs([*data_card(content.artefact, content.given), *chain_card(content.artefact)]),
-        "account": _account(content),
+        "card": pairs([*words.data_card(content.artefact, content.given), *words.chain_card(content.artefact)]),
+        "account": f"<details><summary>From file to trace, step by step</summary>{account}</details>" if steps else "",
         "levels": pairs([(str(k), v) for k, v in words.LEVELS.items()]),
         "unsaid": "".join(f"<li>{escape(s)}</li>" for s in words.UNSAID),
         "provenance": pairs(_provenance(content)),
         "glossary": pairs(list(words.GLOSSARY.items())),
-        "data": embed(payload(content)),
     }
-    page = asset("page.html")
-    head, *pieces = page.split("{{")
-    out = [head]
-    for piece in pieces:  # one pass: what is put in is never looked at again
-        key, _, rest = piece.partition("}}")
-        out += [parts[key], rest]
-    return "".join(out)
+    title = "Shareable report" if shareable else f"PRIVATE report: {name}"
+    banner, kind = (SHAREABLE, "shareable") if shareable else (PRIVATE, "private")
+    return document("page", title, kind, banner, filled("report.html", parts), payload(content) | {"day": drawn})
+
+
+def document(name: str, title: str, kind: str, banner: str, body: str, data: object) -> str:
+    """A page with the style and the script of that name, and what the script draws."""
+    style = "".join(map(asset, dict.fromkeys(("page.css", f"{name}.css"))))
+    script = asset("tools.js") + asset(f"{name}.js")
+    said = escape(banner).replace(FLAG, f"<span>{FLAG}</span>")
+    parts = {
+        "policy": security_policy(style, script),
+        "title": escape(title),
+        "style": style,
+        "banner": f'<p class="banner {kind}" role="note">{said}</p>',
+        "body": body,
+        "data": embed(data),
+        "script": script,
+    }
+    return filled("page.html", parts)
+
+
+def filled(name: str, parts: Mapping[str, str]) -> str:
+    """A template with its parts; what is put in is never looked at again."""
+    head, *pieces = asset(name).split("{{")
+    named = (piece.partition("}}") for piece in pieces)
+    return head + "".join(parts[key] + rest for key, _, rest in named)
 
 
 def embed(value: object) -> str:
@@ -128,13 +147,6 @@ def table(
     return f'<div class="wide"><table class="{kind}">{inner}</table></div>'
 
 
-def _example(content: Content) -> str:
-    steps = len(content.path)
-    if content.spec.shareable:
-        return f"The liveliest {steps} steps of a trace drawn from the chain; no recorded data."
-    return f"The liveliest {steps} steps of the data given, released afresh at each operating point."
-
-
 def _audit(found: Assessment | str) -> str:
     """The words of the audit and its tables; a claim that fails is bold."""
     if isinstance(found, str):
@@ -145,14 +157,6 @@ def _audit(found: Assessment | str) -> str:
         styles = ["own" if strong else "other" for _, strong in sheet.rows]
         out.append(table(sheet.head, [cells for cells, _ in sheet.rows], "figures", sheet.title, styles))
     return "".join(out) + f'<p class="legend">{escape(LEGEND)}</p>'
-
-
-def _account(content: Content) -> str:
-    rows = [(e.step, f"{e.count:,}", in_flags(e.note)) for e in content.given.account]
-    if not rows:
-        return ""
-    drawn = table(("step", "count", "what happened"), rows)
-    return f"<details><summary>From file to trace, step by step</summary>{drawn}</details>"
 
 
 def _provenance(content: Content) -> list[tuple[str, str]]:
@@ -178,3 +182,76 @@ def _told(key: str, value: Any) -> tuple[str, str]:
     if key in PLAIN and isinstance(value, dict):
         return PLAIN[key], ", ".join(f"{k} {v}" for k, v in value.items())
     return PLAIN.get(key, key), value if isinstance(value, str) else json.dumps(value)
+
+
+# --- what the script draws ---------------------------------------------------------------------------------
+
+
+def payload(content: Content) -> dict[str, Any]:
+    """JSON for the figures. No coordinates on the earth, only km from the middle; no true value if shareable."""
+    states = content.artefact.states
+    places = east_north_km(states) if states is not None and states.is_map else None
+    near = crowd(places, content.law) if places is not None else None
+    points = content.artefact.points
+    D, L = _found(content)
+    grid = np.linspace(0, D.max() or 1.0, 200)
+    return {
+        "unit": content.unit,
+        "hours": (content.artefact.period_s or 0) / 3600,
+        "names": content.names,
+        "levels_in": "" if states is None else states.unit,
+        "truth": _r(content.artefact.chain.entropy_rate),
+        "law": _r(content.law),
+        "places": None if places is None else _r(places),
+        "near": None if near is None else near.tolist(),
+        "values": states is not None and not states.is_map,  # the low ones stand at the bottom
+        "shown": None if states is None or points is None else _shown(states, points),
+        "true": content.path.tolist(),
+        "sampled": content.spec.shareable,
+        "curve": {"d": _r(D), "l": _r(L), "x": _r(grid), "low": _r(lower_curve(content.solutions, grid))},
+        "laplace": [[_r(p.distortion), _r(p.leakage)] for p in content.family],
+        "own": next(i for i, s in enumerate(content.spots) if s.own),
+        "spots": [
+            {
+                "d": _r(s.point.distortion),
+                "l": _r(s.point.leakage),
+                "headline": words.headline(content, s),
+                "short": words.short(content, s),
+                "facts": facts(s),
+                "rivals": table_rows(s),
+                "released": s.released.tolist(),
+                "posterior": _bytes(s.posterior),
+                "channel": _bytes(s.channel),
+                "channel_level": s.channel_level,
+                "command": s.command,
+            }
+            for s in content.spots
+        ],
+    }
+
+
+def _shown(states: StateSpace, points: StateSpace) -> dict[str, Any]:
+    """The public points: what to call each, where it is, and the state it lies at."""
+    where = _r(east_north_km(states, points)) if states.is_map else None
+    names = [str(k) for k in range(len(points))] if states.is_map else points.names
+    return {"names": names, "places": where, "at": states.encode(points.coordinates).tolist()}
+
+
+def _found(content: Content) -> tuple[Array, Array]:
+    """The curve of all policies found; the report's own is part of it where it lies below the rest."""
+    D, L = np.array([(s.distortion, s.leakage) for s in distinct(content.solutions)]).T
+    own = content.own.point
+    if D[0] < own.distortion < D[-1] and own.leakage < np.interp(own.distortion, D, L):
+        at = int(np.searchsorted(D, own.distortion))
+        D, L = np.insert(D, at, own.distortion), np.insert(L, at, own.leakage)
+    return D, L
+
+
+def _r(value: Any) -> Any:
+    """Five digits are enough for a picture."""
+    return [_r(v) for v in value] if np.ndim(value) else float(f"{value:.5g}")
+
+
+def _bytes(probabilities: Array) -> str:
+    """One byte each, row by row."""
+    return base64.b64encode(np.round(255 * np.clip(probabilities, 0, 1)).astype(np.uint8).tobytes()).decode()

@@ -1,35 +1,39 @@
-"""Operating points: the policy of the report and the others on its trade-off curve, each run on the same example."""
+"""Operating points: the policy of the report, the others on its trade-off curve, and other methods as accurate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.audit.bayes import infer
-from veilstream.audit.measures import Guess
-from veilstream.audit.traces import release, sampled
+from veilstream.audit.traces import sampled
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import long_run
+from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
-from veilstream.model.problem import Average, Both, Constraint, Instantaneous
-from veilstream.solvers.solution import Level, Solution
+from veilstream.model.problem import Average, Both, Constraint, Instantaneous, Problem
+from veilstream.solvers import curve, default_weights, solve
+from veilstream.solvers.baselines import Baseline
+from veilstream.solvers.solution import Level, Point, Solution
+from veilstream.solvers.warnings import level
 
 Ints = NDArray[np.int64]
 MAX_STEPS, FEW, DAY_S = 288, 24, 86_400.0  # of an example
 SAME = 1e-3  # share of the axis under which two operating points are one
-
-
-@dataclass(frozen=True)
-class Example:
-    """One operating point on the example trace, and what an adversary who knows chain and policy makes of it."""
-
-    released: Ints  # steps
-    posterior: Array  # steps x symbols: P(true symbol | releases up to then), computed exactly
-    guess: Guess  # on data drawn from the chain
+BASELINES = {
+    "myopic": "myopic: best for each step alone",
+    "planar-laplace": "planar Laplace (geo-indistinguishability)",
+    "randomised-response": "randomised response",
+    "rounding": "rounding to zones",
+    "constant": "always the same",
+}
+TOO_ACCURATE = "cannot be this accurate"
+STEPS, STREAMS = 100, 64  # of a simulation at a point that is not the policy's
+WEIGHTS, WEIGHTS_BY_CLOCK = 24, 10  # on the curve of myopic policies, which is read off
 
 
 def curve_constraint(constraint: Constraint) -> Constraint:
@@ -43,19 +47,17 @@ def curve_constraint(constraint: Constraint) -> Constraint:
     return Average(weight=1.0)
 
 
+def apart(a: Solution, b: Solution, curve: Sequence[Solution]) -> float:
+    """How far two operating points are from each other, as a share of the axes of the curve."""
+    reach, most = (max(getattr(s, axis) for s in curve) or 1.0 for axis in ("distortion", "leakage"))
+    return max(abs(a.distortion - b.distortion) / reach, abs(a.leakage - b.leakage) / most)
+
+
 def distinct(solutions: Sequence[Solution]) -> list[Solution]:
     """One solution for each place on the curve, by distortion."""
-    ordered = sorted(solutions, key=lambda s: (s.distortion, s.leakage))
-    scale = max(s.distortion for s in ordered) or 1.0
-    bits = max(s.leakage for s in ordered) or 1.0
     kept: list[Solution] = []
-    for s in ordered:
-        last = kept[-1] if kept else None
-        if (
-            last is None
-            or abs(s.distortion - last.distortion) > SAME * scale
-            or abs(s.leakage - last.leakage) > SAME * bits
-        ):
+    for s in sorted(solutions, key=lambda s: (s.distortion, s.leakage)):
+        if not kept or apart(s, kept[-1], solutions) > SAME:
             kept.append(s)
     return kept
 
@@ -95,13 +97,6 @@ def liveliest(sequences: Sequence[Ints], steps: int) -> tuple[int, int]:
     return at
 
 
-def example(chain: MarkovChain, policy: Policy, path: Ints, seed: int, first: int = 0) -> Example:
-    """Release the path, from this public step on, and look at it with the eyes of the exact adversary."""
-    traces = release(policy, [path], seed=seed, first=[first])
-    seen = infer(chain, policy, traces, whole=False)
-    return Example(traces.y[0], seen.filter[0], Guess.of(chain, policy, seed))
-
-
 def mean_channel(chain: MarkovChain, policy: Policy, seed: int = 0) -> tuple[Array, str]:
     """P(release y | true symbol x) in the long run, over all the policy remembers,  symbols x |Y|."""
     found = long_run(chain, policy)
@@ -117,3 +112,69 @@ def _by_symbol(chain: MarkovChain, m_zy: Array) -> Array:
     m_xy = np.zeros((chain.n_symbols, m_zy.shape[1]))
     np.add.at(m_xy, chain.symbols, m_zy)
     return np.asarray(m_xy / np.maximum(m_xy.sum(1, keepdims=True), 1e-300))
+
+
+# --- other methods at the same mean error in the long run ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One row of the table at equal error in the long run; `note` says why there are no numbers."""
+
+    label: str
+    leakage: float | None = None
+    leakage_se: float = 0.0
+    distortion: float | None = None
+    level: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Elsewhere:
+    """The table of rivals: solved for at the policy; at other points of the slider with less work."""
+
+    problem: Problem
+    seed: int
+    myopic: Sequence[tuple[float, float]]  # by distortion: that, and leakage
+
+    @classmethod
+    def of(cls, problem: Problem, seed: int) -> Elsewhere:
+        within = problem.under(curve_constraint(problem.constraint))
+        weights = WEIGHTS if problem.chain.phases == 1 else WEIGHTS_BY_CLOCK
+        found = curve(within, default_weights(within, weights), "myopic", seed=seed)
+        return cls(problem, seed, sorted((s.distortion, s.leakage) for s in found))
+
+    def at(self, point: Point | Solution, known: Mapping[str, Any] | None = None, own: bool = False) -> list[Rival]:
+        """The point itself and every rival that is as accurate; where data is thin their level is `model only`."""
+        label = f"this {'policy' if own else 'point'}"
+        rows = [Rival(label, point.leakage, point.leakage_se, point.distortion, str(point.level))]
+        rows += [self._one(method, point.distortion, own) for method in BASELINES]
+        thin = level(Level.COMPUTED, known or {}) is Level.MODEL_ONLY
+        return [replace(r, level=str(Level.MODEL_ONLY)) if thin and r.level else r for r in rows]
+
+    def _one(self, method: str, distortion: float, own: bool) -> Rival:
+        if method == "myopic" and (not own or self.problem.chain.phases > 1):
+            return self._read_off(distortion)
+        free, mean = curve_constraint(self.problem.constraint), Average(limit=distortion)
+        every = free.instantaneous if isinstance(free, Both) else None
+        quick = {} if own else {"steps": STEPS, "streams": STREAMS}
+        if method == "myopic":
+            solver: str | Baseline = method
+            asked: Constraint = mean if every is None else Both(mean, every)
+            note = ""
+        else:
+            solver, asked = Baseline(method, seed=self.seed, **quick), mean
+            note = "" if every is None else "does not keep the limit at every step"
+        try:
+            s = solve(self.problem.under(asked), solver, seed=self.seed)
+        except InputError:
+            return Rival(BASELINES[method], note=TOO_ACCURATE)
+        return Rival(BASELINES[method], s.leakage, s.leakage_se, s.distortion, str(s.level), note)
+
+    def _read_off(self, distortion: float) -> Rival:
+        """Two neighbouring myopic policies by turns, in public."""
+        label, (D, L) = BASELINES["myopic"], np.array(self.myopic).T
+        if distortion < D[0] * (1 - 1e-9):
+            return Rival(label, note=TOO_ACCURATE)
+        off = min(distortion, float(D[-1]))
+        return Rival(label, float(np.interp(off, D, L)), 0.0, off, "read off its curve")

@@ -1,11 +1,14 @@
-"""The report in words: the verdict, the guarantee levels, the glossary."""
+"""The report in words: the verdict, the guarantee levels, the glossary, and the card of data and model."""
 
-from __future__ import annotations
-
-from veilstream.apps.report.content import Content, number
+from veilstream.apps.report.content import Content, Spot, number
+from veilstream.artefact import Artefact
+from veilstream.audit.source import Recorded
 from veilstream.control.limit_check import TOLERANCE
+from veilstream.data.card import THIN_ROW, describe
+from veilstream.data.cost import TABLE
+from veilstream.data.points import described
 from veilstream.solvers.solution import Level
-from veilstream.units import off
+from veilstream.units import counted, format_duration, off
 
 LEVELS = {
     Level.PROVED: "holds for every adversary and every other policy, if the fitted chain is the truth",
@@ -35,6 +38,11 @@ GLOSSARY = {
     "effective sample": "how many independent visits the recorded steps are worth, since neighbours resemble each "
     "other.",
 }
+MADE_OF = {
+    "squared": "the square of the distance",
+    "zero-one": "% of steps at which a release lies at another state than the true one",
+    TABLE: "a table of what each confusion costs",
+}
 UNSAID = (
     "Every figure that is not said to be of later data speaks of the fitted chain. Data that moves in ways the chain "
     "does not know (days of the week, for one) can reveal more: veil audit measures that on real data.",
@@ -44,46 +52,32 @@ UNSAID = (
 
 
 def verdict(content: Content) -> tuple[str, list[str]]:
-    """A headline, and the sentences that back it, each with its guarantee level; the limits stand before it."""
+    """A headline, and what later data and feedback say; the limits stand before it, the figures below."""
     later = [] if content.later is None else [content.later.words(content.unit)]
-    return headline(content), [*later, *_revealed(content), *_feedback(content), *_against(content)]
+    return headline(content, content.own), [*later, *_feedback(content)]
 
 
-def headline(content: Content) -> str:
-    """The first sentence: how often an adversary is right, the error of releases, and their relative leakage."""
-    own, point = content.own, content.own.point
-    far = off(f"{point.distortion if own.felt is None else own.felt:.3g}", content.unit)
-    where = "" if own.felt is None else "on your recorded data "
-    if own.less > 1 - 5e-4:
-        told = f"{where}releases have {far} and reveal next to nothing."
-    else:
-        there = own.record is not None and own.record.truth is not None
-        share = f"{100 * own.less:.1f}" if own.less > 0.99 else f"{100 * own.less:.0f}"
-        long = "" if there or own.felt is None else " in the long run"
-        told = f"{where}releases have {far} and reveal {share} % less than the truth would{long}."
-    return f"Under the fitted chain {own.example.guess.words(content.thing)}; {told}"
+def headline(content: Content, spot: Spot) -> str:
+    """How often an adversary is right, the error of releases, and their relative leakage."""
+    where, far = "" if spot.felt is None else "on your recorded data ", off(f"{spot.error:.3g}", content.unit)
+    share = f"{100 * spot.less:.1f}" if spot.less > 0.99 else f"{100 * spot.less:.0f}"
+    there = spot.felt is None or (spot.point.record is not None and spot.point.record.truth is not None)
+    told = f"{share} % less than the truth would{'' if there else ' in the long run'}."
+    told = "next to nothing." if spot.less > 1 - 5e-4 else told
+    return f"Under the fitted chain {spot.guess.words(content.thing)}; {where}releases have {far} and reveal {told}"
 
 
-def _revealed(content: Content) -> list[str]:
-    """Bits per step: on the recorded data where there is some, and in the long run of the chain."""
-    point, record, truth = content.own.point, content.own.record, content.artefact.chain.entropy_rate
-    spread = f" ± {1.96 * point.leakage_se:.4f}" if point.leakage_se else ""
-    each = f"ach {content.period} reveals {number(point.leakage)}{spread} bits; the truth itself would reveal "
-    if record is None:
-        return [f"E{each}{number(truth)} ({point.level})."]
-    rest = "" if record.truth is None else f"; the truth would reveal {number(record.truth)} there"
-    bits = f"{number(max(record.bits, 0.0))} ± {1.96 * record.bits_se:.4f} bits"
-    return [
-        f"On your recorded data, starts and gaps included, each {content.period} reveals {bits}{rest} "
-        f"({content.record_level}).",
-        f"In the long run of the fitted chain{'' if content.rule is None else ', on its first rung,'} releases have "
-        f"{off(f'{point.distortion:.3g}', content.unit)} and e{each}{number(truth)} ({point.level}).",
-    ]
+def short(content: Content, spot: Spot) -> str:
+    """Error and leakage beside the slider."""
+    record = spot.point.record
+    bits = spot.point.leakage if record is None else max(record.bits, 0.0)
+    far = f"{spot.error:.3g} {'% of steps' if content.unit == '%' else content.unit}".strip()
+    return f"error {far}, {number(bits)} bits per step"
 
 
 def _feedback(content: Content) -> list[str]:
     """How a limit on the mean is kept by public moves, and what is promised of it."""
-    rule, record = content.rule, content.own.record
+    rule, record = content.rule, content.own.point.record
     if rule is None:
         return []
     happens, promised = rule.words(content.unit, content.artefact.recording.stretch(rule.every))
@@ -92,29 +86,51 @@ def _feedback(content: Content) -> list[str]:
     return [f"{limit}: {happens}.{moved}", f"Promised: {promised} ({Level.PROVED}, the chain is not believed)."]
 
 
-def _against(content: Content) -> list[str]:
-    """Against what is possible at all, against no release, against planar Laplace noise."""
-    own, point, guess = content.own, content.own.point, content.own.example.guess
-    reveals = point.leakage > 5e-4 * max(content.artefact.chain.entropy_rate, 1e-9)
-    found = []
-    if own.low > 0:
-        found.append(
-            f"No policy this accurate in the long run can reveal less than {number(own.low)} bits ({Level.PROVED}), "
-            f"so at most {100 * (point.leakage - own.low) / point.leakage:.1f} % of this leakage could still be "
-            "avoided."
+# --- what lies behind the figures, in counts ----------------------------------------------------------------
+
+
+def data_card(artefact: Artefact, data: Recorded) -> list[tuple[str, str]]:
+    """The recorded data, seen through the policy's states; nothing where none was given."""
+    if data.sequences is None:
+        return []
+    card, steps = describe(artefact.chain, data.sequences), sum(map(len, data.sequences))
+    rows = [
+        ("recorded", f"{data.readings:,} readings in {counted(data.traces, 'trace')}"),
+        ("steps", f"{steps:,} in {counted(len(data.sequences), 'run')}; {card.moves:,} of them move"),
+        ("effective sample", f"{card.effective_sample:,.0f} independent visits"),
+        ("stays put", f"{100 * card.self_transition:.0f} % of steps"),
+        ("data against chain", f"{card.drift:.2f} total variation between visits and the chain's long-run law"),
+    ]
+    if card.thin_rows:
+        rows.append(
+            ("thin rows", f"{counted(card.thin_rows, 'state')} with fewer than {THIN_ROW} transitions behind them")
         )
-    elif reveals:
-        found.append("No lower bound above zero was proved at this accuracy; a longer search may find one.")
-    found.append(
-        f"The adversary knows your habits and this policy: right in {100 * guess.right:.0f} ± "
-        f"{196 * guess.right_se:.0f} % of steps drawn from the chain; without any release, by always guessing "
-        f"the commonest, in {100 * guess.blind:.0f} % ({Level.ESTIMATED})."
-    )
-    laplace = next((b for b in own.rivals if b.label.startswith("planar") and b.leakage), None)
-    if laplace is not None and laplace.leakage and reveals:
-        found.append(
-            f"Planar Laplace noise, as accurate in the long run, would reveal {number(laplace.leakage)} ± "
-            f"{1.96 * laplace.leakage_se:.4f} bits, {laplace.leakage / point.leakage:.1f} times as much "
-            f"({laplace.level})."
+    return rows
+
+
+def chain_card(artefact: Artefact) -> list[tuple[str, str]]:
+    """The chain and the constraint."""
+    chain, states = artefact.chain, artefact.states
+    kind = states.kind if states is not None else "symbols"
+    rows = [
+        ("states", f"{chain.n_symbols} {kind}"),
+        ("chain", f"order {chain.order}, entropy rate {chain.entropy_rate:.4f} bits per step"),
+    ]
+    if artefact.points is not None:
+        rows.append(("releases", f"{len(artefact.points)} {described(artefact.points)}"))
+    if artefact.measure in MADE_OF:
+        rows.append(("distortion", MADE_OF[artefact.measure]))
+    if artefact.period_s:
+        rows.append(("one step", format_duration(artefact.period_s)))
+    if chain.counts is not None:
+        counts = chain.counts.sum(1)
+        rows.append(
+            ("fitted on", f"{counts.sum():,.0f} transitions; per state {counts.min():,.0f} to {counts.max():,.0f}")
         )
-    return found
+    if artefact.problem is not None:
+        rows.append(("constraint", artefact.problem.constraint.told(artefact.unit)))
+    if artefact.policy is not None and (rule := artefact.policy.moves_by) is not None:
+        happens, promised = rule.words(artefact.unit, artefact.recording.stretch(rule.every))
+        rows += [("kept by feedback", happens), ("promised", promised)]
+    rows += [("note", warning) for warning in chain.warnings]
+    return rows

@@ -5,13 +5,10 @@ those are used that the finest point needs. Each figure is that of a policy that
 little less.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -61,9 +58,6 @@ class Advice:
     hit_rate_blind: float  # the same without any release
     command: str
 
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 def advise(
     model: Model,
@@ -91,21 +85,14 @@ def advise(
 def advised(
     model: Model, distortion: str = "felt", show: str | None = None, seed: int = 0, progress: Progress | None = None
 ) -> tuple[Utility, list[Advice], list[str]]:
-    """The model's distances (see `Utility`), the operating points, and the warnings that must stand beside them."""
-    utility, artefact = utility_of(model, distortion, 1.0, show)
-    known = {} if artefact is None else artefact.provenance
-    words = asked_words({"distortion": distortion, "show": show})
-    asked = [model if isinstance(model, str) else "MODEL", *words]
-    return utility, points(utility, asked, known, seed, progress), about_data(known)
+    """The model's distances (see `Utility`), the operating points, and the warnings that must stand beside them.
 
-
-def points(
-    source: Utility, asked: list[str], provenance: Mapping[str, Any], seed: int = 0, progress: Progress | None = None
-) -> list[Advice]:
-    """Near shares of the distance that revealing nothing costs, above what nobody can avoid; each once.
-
-    asked: the model, and the flags that say what matters.
+    Points lie near shares of the distance that revealing nothing costs, above what nobody can avoid; each once.
     """
+    source, artefact = utility_of(model, distortion, 1.0, show)
+    known = {} if artefact is None else artefact.provenance
+    name = model if isinstance(model, str) else "MODEL"
+    asked = ["veil", "solve", name, *asked_words({"distortion": distortion, "show": show}), "--avg"]
     found: list[Advice] = []
     blind, truth, unit = source.by_the_hour, source.chain.entropy_rate, source.unit
     free, replay = source.problem(Average(weight=1.0)), source.replay
@@ -114,18 +101,17 @@ def points(
     for felt, point, record in _walk(free, replay, least, blind, seed, progress):
         policy = point.policy.made_for(chain)
         bits = point.leakage if record is None else record.leakage(policy, chain, DRAWS, least=COPIES).bits
-        sure = point.level if replay is None else Level.ESTIMATED  # the distance is exact, bits on the record are not
         if any(abs(felt - r.felt) < SAME * blind and abs(bits - r.bits) < SAME * truth for r in found):
             continue
         text = rounded(felt, unit)
         text = rounded(felt, unit, up=True) if parse_quantity(text, unit) < least else text
-        command = shlex.join(["veil", "solve", *asked, "--avg", text, "-o", "policy.veil"])
         hits, spread = identified(chain, policy, seed)
-        sure = level(sure, provenance)
+        sure = level(point.level if replay is None else Level.ESTIMATED, known)  # the distance is exact, bits are not
+        command = shlex.join([*asked, text, "-o", "policy.veil"])
         found.append(Advice(text, felt, max(bits, 0.0), str(sure), max(hits, without), spread, without, command))
     if not found:
-        raise InputError(f"{asked[0]}: there is nothing to choose; no limit is both useful and hides something")
-    return sorted(found, key=lambda r: -r.felt)
+        raise InputError(f"{name}: there is nothing to choose; no limit is both useful and hides something")
+    return source, sorted(found, key=lambda r: -r.felt), about_data(known)
 
 
 def _walk(

@@ -29,6 +29,8 @@ def in_flags(line: str) -> str:
 
     The library names a field that a caller can set in backquotes; nothing else of one word stands in them.
     """
+    if "`" not in line:
+        return line
     from veilstream.data.spec import FitSpec
 
     names = {f.name: f.metadata["flag"] for f in fields(FitSpec) if f.metadata["flag"]}

@@ -1,14 +1,16 @@
 """`vs.release`: a table of readings to a table of releases, through the gateway's own core."""
 
-from __future__ import annotations
-
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from veilstream.apps.specs import ReleaseSpec
 from veilstream.audit.source import check_kind
@@ -25,7 +27,7 @@ from veilstream.gateway.core import Core
 from veilstream.gateway.records import Outcome
 from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
-from veilstream.gateway.wire import Reading, Refusal, reading
+from veilstream.gateway.wire import Reading, Refusal, Release, reading
 from veilstream.solvers.api import artefact_of
 
 BATCH = 4096
@@ -64,6 +66,8 @@ def release(policy: Any, data: Any, *, spec: ReleaseSpec | None = None, **option
     know. A step is known by its stream and its number: give every copy of the data the same store and the same name (a
     table without a column of streams is called "stream" by default, a file by its own name).
 
+    It is a step of a scikit-learn pipeline as `FunctionTransformer(partial(vs.release, solution, store="home.db"))`.
+
     spec holds the choices below, as a `ReleaseSpec`; those given by name win over it. All else of the reading is as
     that of the model. A table that does not tell streams apart takes `stream` for its name. `format` and `per_reading`
     are for the command line.
@@ -89,9 +93,11 @@ def release(policy: Any, data: Any, *, spec: ReleaseSpec | None = None, **option
     opened = spec.open_store(policy, {"": space}, (lambda line: None) if silent else say)
     draws = None if spec.seed is None else uniforms(spec.seed)
     with closing(Core({"": space}, opened, Serving(max_ahead=spec.max_ahead), uniforms=draws)) as core:
-        found = releases(core, readings)
-    _say_refused(found.refused)
-    return shape.filled(*found.columns(space, shape.layout, found.steps))
+        found, refused = releases(core, readings)
+    if refused:
+        reasons = "; ".join(f"{n:,} {why.name} ({why.value})" for why, n in refused.items())
+        warnings.warn(f"refused {refused.total():,} readings of {NAME}: {reasons}", stacklevel=2)
+    return shape.filled(*columns(found, space, shape.layout))
 
 
 documented(release, ReleaseSpec)
@@ -141,59 +147,34 @@ def batches(readings: Readings, space: Space) -> Iterator[list[Reading | Refusal
         yield found
 
 
-@dataclass(frozen=True, eq=False)
-class Releases:
-    """The outcome of every reading, in order of time."""
-
-    told: list[tuple[Reading, Outcome]]  # with a release
-    places: list[int]  # of these, among all readings
-    refused: dict[str, int]
-
-    @property
-    def steps(self) -> list[int]:
-        """The first of every step of a stream."""
-        first: dict[tuple[str, int], int] = {}
-        for i, (given, _) in enumerate(self.told):
-            first.setdefault((given.stream, given.step), i)
-        return list(first.values())
-
-    def columns(self, space: Space, layout: Layout, which: list[int]) -> tuple[list[str], Any, dict[str, Any]]:
-        """Streams, grid times in microseconds, and what is released: nothing of a reading but its stream and step."""
-        import numpy as np
-
-        chosen = [(self.told[i][0].step, self.told[i][1].release) for i in which]
-        shown = [r for _, r in chosen if r is not None]
-        t_us = [round(float(space.grid.time(step)) * MICROSECONDS) for step, _ in chosen]
-        out: dict[str, Any] = {}
-        if space.points is not None and space.points.is_map:
-            out = {layout.lat or "lat": [r.lat for r in shown], layout.lon or "lon": [r.lon for r in shown]}
-        else:
-            out = {layout.value or "value": [r.released for r in shown]}
-        out["leaked_bits"] = [r.leaked_bits for r in shown]
-        if space.rule is not None:
-            out["rung"] = [r.rung for r in shown]
-        return [r.stream for r in shown], np.array(t_us, np.int64), {k: np.array(v) for k, v in out.items()}
-
-
-def releases(core: Core, readings: Readings) -> Releases:
-    """All of them through the core, committed."""
-    told: list[tuple[Reading, Outcome]] = []
-    places: list[int] = []
-    refused: dict[str, int] = {}
-    at = 0
+def releases(core: Core, readings: Readings) -> tuple[list[tuple[int, Release]], Counter[Refusal]]:
+    """All of them through the core, committed: every step of a stream with its release, and what was refused."""
+    found: dict[tuple[str, int], Release] = {}  # by the first reading of a step, in order of time
+    refused: Counter[Refusal] = Counter()
     for batch in batches(readings, core.spaces[""]):
         outcomes = pipe.settled(core, batch).outcomes or [Outcome(Refusal.unhandled)] * len(batch)
-        for i, (given, outcome) in enumerate(zip(batch, outcomes, strict=True)):
+        for given, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome.status, Refusal):
-                refused[outcome.status.name] = refused.get(outcome.status.name, 0) + 1
+                refused[outcome.status] += 1
             elif outcome.release is not None and isinstance(given, Reading):
-                told.append((given, outcome))
-                places.append(at + i)
-        at += len(batch)
-    return Releases(told, places, refused)
+                found.setdefault((given.stream, given.step), outcome.release)
+    return [(step, release) for (_, step), release in found.items()], refused
 
 
-def _say_refused(refused: dict[str, int]) -> None:
-    if refused:
-        reasons = "; ".join(f"{n:,} {name} ({Refusal[name].value})" for name, n in refused.items())
-        warnings.warn(f"refused {sum(refused.values()):,} readings of {NAME}: {reasons}", stacklevel=3)
+def columns(
+    found: list[tuple[int, Release]], space: Space, layout: Layout
+) -> tuple[list[str], NDArray[np.int64], dict[str, Any]]:
+    """Streams, grid times in microseconds, and what is released: nothing of a reading but its stream and step."""
+    shown = [r for _, r in found]
+    t_us = [round(float(space.grid.time(step)) * MICROSECONDS) for step, _ in found]
+    if space.points is not None and space.points.is_map:
+        out: dict[str, list[Any]] = {
+            layout.lat or "lat": [r.lat for r in shown],
+            layout.lon or "lon": [r.lon for r in shown],
+        }
+    else:
+        out = {layout.value or "value": [r.released for r in shown]}
+    out["leaked_bits"] = [r.leaked_bits for r in shown]
+    if space.rule is not None:
+        out["rung"] = [r.rung for r in shown]
+    return [r.stream for r in shown], np.array(t_us, np.int64), {k: np.array(v) for k, v in out.items()}

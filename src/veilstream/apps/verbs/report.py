@@ -1,7 +1,5 @@
 """`vs.report`: one page about a policy that a person can open, read and print."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,8 +50,8 @@ class Report(Shown):
             "private": self.private,
             "leakage": own.point.leakage,
             "distortion": own.point.distortion,
-            "leakage_lower": own.low,
-            **({} if own.record is None else own.record.to_json()),
+            "leakage_lower": own.point.leakage_lower,
+            **({} if own.point.record is None else own.point.record.to_json()),
             **({} if content.later is None else content.later.to_json()),
             **limits_json(content.limits),
             "level": str(own.point.level),

@@ -1,6 +1,4 @@
-"use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
   const slider = document.getElementById("point");
   const n = data.names.length;
   const steps = data.true.length;
@@ -8,34 +6,6 @@
   const says = data.sampled ? "drawn from the chain" : "true";
 
   // --- small tools --------------------------------------------------------------------------------------
-  const NS = "http://www.w3.org/2000/svg";
-  function node(parent, tag, attributes, text) {
-    const made = document.createElementNS(NS, tag);
-    for (const key in attributes) made.setAttribute(key, attributes[key]);
-    if (text !== undefined) made.textContent = text;
-    parent.appendChild(made);
-    return made;
-  }
-  function canvas(id, height, label) {
-    const box = document.getElementById(id);
-    const width = Math.max(280, Math.round(box.clientWidth) || 640);
-    const tall = Math.round(typeof height === "function" ? height(width) : height);
-    box.textContent = "";
-    const svg = node(box, "svg", { viewBox: `0 0 ${width} ${tall}`, role: "img", "aria-label": label });
-    return { svg, width, height: tall };
-  }
-  function number(value) {
-    if (value === 0) return "0";
-    const size = Math.abs(value);
-    return size >= 0.1 ? value.toFixed(3) : size >= 0.001 ? value.toFixed(4) : value.toPrecision(1);
-  }
-  function ticks(high, count) {
-    const rough = high / count, power = Math.pow(10, Math.floor(Math.log10(rough)));
-    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
-    const found = [];
-    for (let k = 0; k * step <= high * 1.0001; k++) found.push(+(k * step).toPrecision(6));
-    return found;
-  }
   function bytes(text) {
     const raw = atob(text), out = new Uint8Array(raw.length);
     for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
@@ -45,10 +15,10 @@
   // names as labels: the unit stands beside the axis, and so does what all of them are
   const bare = (name) => (data.levels_in && name.endsWith(" " + data.levels_in) ? name.slice(0, -data.levels_in.length - 1) : name).replace(/^(stop|cell) /, "");
   const brief = (name) => (bare(name).length > 16 ? bare(name).slice(0, 15) + "\u2026" : bare(name));
-  const kind = data.levels !== null ? data.levels_in : data.names.some((name) => /^stop /.test(name)) ? "stop" : "";
+  const kind = data.values ? data.levels_in : data.names.some((name) => /^stop /.test(name)) ? "stop" : "";
   const names = data.names.map(brief);
   // the row of a state: values have the low ones at the bottom
-  const line = (i) => (data.levels === null ? i : n - 1 - i);
+  const line = (i) => (!data.values ? i : n - 1 - i);
   // releases: the states, or public points with places of their own; at: the state that each lies at
   const points = data.shown || { names: data.names, places: data.places, at: data.names.map((_, i) => i) };
   const shown = points.names.map(brief), nY = shown.length;
@@ -313,12 +283,31 @@
     node(svg, "text", { x: Math.max(left + across / 2, 3.4 * title.length), y: top + side + foot + 20, "text-anchor": "middle" }, title);
   }
 
-  // --- the table of other ways, as the page was written ---------------------------------------------------
-  function drawRivals(spot) {
-    const table = document.querySelector("#rivals table"), heads = [...table.tHead.rows[0].cells].map((c) => c.textContent);
+  // --- one day by the hour, where there is a clock ----------------------------------------------------------
+  function drawDay() {
+    (data.day || []).forEach(({ kind, label, top, rows }, k) => {
+      const { svg, width, height } = canvas(`day-${k}`, 144, `${label} by the hour, at most ${top}`);
+      const left = 72, right = width - 18, base = height - 22, high = 32, most = Math.max(...rows.flat()) || 1;
+      const X = (share) => (left + (right - left) * share).toFixed(1), Y = (v) => (base - (base - high) * v / most).toFixed(1);
+      const say = (x, y, anchor, text) => node(svg, "text", { x, y, "text-anchor": anchor, class: "soft" }, text);
+      node(svg, "path", { d: `M${left} ${base}H${right}`, class: "axis" });
+      for (const hour of [0, 6, 12, 18, 24]) say(X(hour / 24), height - 6, "middle", `${hour}:00`);
+      say(left - 6, high + 4, "end", top);
+      say(left - 6, base, "end", "0");
+      say(left + 4, high - 14, "start", label);
+      rows.forEach((row, i) => {
+        const points = row.map((v, t) => `${X(t / row.length)},${Y(v)} ${X((t + 1) / row.length)},${Y(v)}`).join(" ");
+        node(svg, "polyline", { points, class: `day-${kind}`, "stroke-dasharray": i ? "5 4" : "none" });
+      });
+    });
+  }
+
+  // --- tables, as the page was written -------------------------------------------------------------------
+  function fill(id, rows) {
+    const table = document.querySelector(id + " table"), heads = [...table.tHead.rows[0].cells].map((c) => c.textContent);
     const body = table.tBodies[0];
     body.textContent = "";
-    for (const cells of spot.rivals) {
+    for (const cells of rows) {
       const row = body.insertRow();
       cells.forEach((text, i) => {
         const cell = document.createElement(i ? "td" : "th");
@@ -332,41 +321,28 @@
   }
 
   // --- all together ---------------------------------------------------------------------------------------
-  const headline = document.getElementById("headline").textContent;
-  const amount = (d) => `${d < 1e-6 ? 0 : +d.toPrecision(3)}${unit}`;
+  const put = (id, text) => { document.getElementById(id).textContent = text; };
   function show() {
     const index = +slider.value, spot = data.spots[index];
-    const spread = spot.se ? ` \u00b1 ${(1.96 * spot.se).toFixed(4)}` : "";
-    const own = index === data.own ? "This policy" : "Operating point " + (index + 1) + " of " + data.spots.length;
-    const long = amount(spot.d), felt = spot.felt === null ? null : amount(spot.felt), off = felt === null ? long : felt;
-    const told = spot.bits === null ? spot.l : Math.max(0, spot.bits);
-    const far = (amount, each) => (data.unit === "%" ? `an error in ${amount} of steps` : `an error of ${amount}${each}`);
-    const both = far(off, " on average") + (felt === null ? "" : ` on your recorded data (${long} in the long run)`);
-    document.getElementById("short").textContent = `error ${off}${data.unit === "%" ? " of steps" : ""}, ${number(told)} bits per step`;
-    document.getElementById("now").textContent =
-      `${own}: ${both}, ` +
-      (spot.bits === null ? "" : `${number(told)} \u00b1 ${(1.96 * spot.bits_se).toFixed(4)} bits per step on your recorded data (${data.record_level}), in the long run `) +
-      `${number(spot.l)}${spread}${spot.bits === null ? " bits per step" : ""} (${spot.level}); ` +
-      (spot.low > 0 ? `no policy this accurate reveals less than ${number(spot.low)} (proved). ` : "no lower bound above zero was proved. ") +
-      `An adversary's best guess is right in ${(100 * spot.right).toFixed(0)} \u00b1 ${(196 * spot.right_se).toFixed(0)} % of steps (estimated).`;
-    document.getElementById("headline").textContent = index === data.own ? headline :
-      `Under the fitted chain an adversary who sees every release identifies the ${data.thing} in ${(100 * spot.right).toFixed(0)}% of steps ` +
-      `(${(100 * data.blind).toFixed(0)}% without any release); releases have ${both} and reveal ` +
-      (spot.less > 0.9995 ? "next to nothing." : `${(100 * spot.less).toFixed(spot.less > 0.99 ? 1 : 0)} % less than the truth would.`);
-    document.getElementById("command").textContent = spot.command;
+    put("short", spot.short);
+    put("headline", spot.headline);
+    put("command", spot.command);
+    document.querySelector("#now caption").textContent =
+      index === data.own ? "This policy" : `Operating point ${index + 1} of ${data.spots.length}`;
+    fill("#now", spot.facts);
+    fill("#rivals", spot.rivals);
     for (const part of document.querySelectorAll(".own-only")) part.hidden = index === data.own;
-    drawRivals(spot);
-    slider.setAttribute("aria-valuetext", `${far(off, " on average")}, ${number(told)} bits per step`);
+    slider.setAttribute("aria-valuetext", spot.short);
     document.getElementById("back").disabled = index === data.own;
     drawCurve(spot, index);
     drawTrace(spot);
     drawMap(spot);
     drawChannel(spot);
+    drawDay();
   }
   slider.addEventListener("input", show);
   document.getElementById("back").addEventListener("click", () => { slider.value = data.own; show(); slider.focus(); });
-  let width = window.innerWidth;
-  window.addEventListener("resize", () => { if (window.innerWidth !== width) { width = window.innerWidth; show(); } });
+  whenResized(show);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
   window.addEventListener("beforeprint", show);
   window.addEventListener("afterprint", show);
