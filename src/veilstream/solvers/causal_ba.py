@@ -1,9 +1,9 @@
 """Causal Blahut-Arimoto: the best policy with a given memory, for many weights at once.
 
-The alternation of `sweep` falls into local minima on sticky chains, so it is run from several starts, some of them
-annealed from a larger or a smaller weight, as one batch. All policies found, at every weight, then compete at each
-weight: the optimum is concave in the weight, and so is the envelope they span. Where no window was asked for the best
-at each weight goes on with ever finer memories, split where they forget most (`Sweep.refined`).
+The alternation of `sweep` falls into local minima on sticky chains, so it is run from several starts, as one batch.
+All policies found, at every weight, then compete at each weight: the optimum is concave in the weight, and so is the
+envelope they span. Where no window was asked for the best at each weight goes on with ever finer memories, split where
+they forget most (`Sweep.refined`).
 """
 
 from dataclasses import dataclass, replace
@@ -17,16 +17,16 @@ from veilstream.control.controller import Controller
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
-from veilstream.model.information import Array, Index
+from veilstream.model.information import Array
 from veilstream.model.problem import Problem
-from veilstream.solvers.runs import LARGE, Runs
+from veilstream.solvers.runs import Runs
 from veilstream.solvers.size import fitting, free_bytes
 from veilstream.solvers.solution import Point, Progress, Solver, Status
-from veilstream.solvers.starts import MIXED, annealing, constants, newest, starting_models
+from veilstream.solvers.starts import MIXED, constants, newest, starting_models
 from veilstream.solvers.sweep import Sweep, Tables
 
 LARGE_TABLE = 16_000  # numbers in one alpha from which one start will do, in single precision
-LARGE_TOLERANCE = 1e-4  # and this tolerance, between looks that are few sweeps apart
+LARGE_TOLERANCE = 1e-4  # and this tolerance
 ROUGH_TOLERANCE = 3e-3  # while the region of a limit is looked for
 LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up to which a memory grows by itself
 GROWTH = 1.5  # of a memory, from one to the next
@@ -44,7 +44,7 @@ class CausalBA(Solver):
     grow: bool = True  # without a window: a memory made to measure
     tolerance: float = 1e-5  # relative change of the value between two looks
     max_sweeps: int = 3000
-    random_starts: int = 2
+    random_starts: int = 0  # beside the usual three
     most_starts: int = 100
     look_ahead: bool = True
     seed: int = 0
@@ -91,7 +91,7 @@ class CausalBA(Solver):
             plain = replace(self, window=w).at(replace(problem, chain=mean), weights, progress)
             models = np.stack([model_on(window(problem.n_outputs, w), w, p.policy) for p in plain])
             return np.asarray((1 - MIXED) * models[:, None] + MIXED / problem.n_outputs)
-        starts = starting_models(problem, w, 0 if large else self.random_starts, self.seed)
+        starts = starting_models(problem, w, self.random_starts, self.seed)
         return starts[:, 1:2] if large else starts[:, : self.most_starts]  # the truth's model is the nearest
 
     def windowed(self) -> "CausalBA":
@@ -109,11 +109,7 @@ class CausalBA(Solver):
         if problem.chain.phases > 1 or Y == 1 or w == 0:
             return None
         known = isinstance(policy, Controller) and policy.places == 1
-        r = (
-            model_on(window(Y, w), w, policy)[None, None]
-            if known
-            else starting_models(problem, w, 0, self.seed)[:, 1:2]
-        )
+        r = model_on(window(Y, w), w, policy)[None, None] if known else starting_models(problem, w)[:, 1:2]
         return self.run(problem, np.array([weight]), (1 - SPREAD) * r + SPREAD / Y, None)[0]
 
     def _dtype(self, problem: Problem) -> str:
@@ -122,12 +118,13 @@ class CausalBA(Solver):
     def _large(self, problem: Problem) -> bool:
         return bool(problem.n_states * problem.n_outputs ** self._first_window(problem) >= LARGE_TABLE)
 
-    def _batch(
-        self, problem: Problem, sweep: Sweep, tables: Tables, anneal: Array, group: Index, warm: bool = False
+    def _converged(
+        self, problem: Problem, sweep: Sweep, tables: Tables, progress: Progress | None = None, warm: bool = False
     ) -> Runs:
-        if not self._large(problem):
-            return Runs(sweep, tables, anneal, group, self.tolerance, warm=warm)
-        return Runs(sweep, tables, anneal, group, max(self.tolerance, LARGE_TOLERANCE), LARGE, warm)
+        tolerance = max(self.tolerance, LARGE_TOLERANCE) if self._large(problem) else self.tolerance
+        batch = Runs(sweep, tables, tolerance, warm)
+        batch.converge(self.max_sweeps, progress)
+        return batch
 
     def _sweep(self, problem: Problem, weights: Array, memory: Automaton, w: int | None) -> Sweep:
         return Sweep(problem, problem.cost(weights), memory, w, self.look_ahead, self._dtype(problem))
@@ -136,9 +133,7 @@ class CausalBA(Solver):
         """One run, from where another has settled."""
         w = self._first_window(problem)
         sweep = self._sweep(problem, np.array([weight]), memory, w if len(memory) == problem.n_outputs**w else None)
-        batch = self._batch(problem, sweep, tables.take(np.zeros(1, int)), np.ones(1), np.zeros(1, int), warm=True)
-        batch.converge(self.max_sweeps)
-        return point_of(batch, 0)
+        return point_of(self._converged(problem, sweep, tables.take(np.zeros(1, int)), warm=True), 0)
 
     def _grown(self, problem: Problem, weight: float, point: Point, batch: int = 1) -> Point:
         """The same with ever finer memories, split where they forget most, while that gains enough."""
@@ -164,7 +159,7 @@ class CausalBA(Solver):
         """For a first look around: the least window, the fewest starts."""
         if self.carries(problem):
             return replace(self, tolerance=max(self.tolerance, ROUGH_TOLERANCE))
-        least = replace(self, window=self._first_window(problem), random_starts=0)
+        least = replace(self, window=self._first_window(problem))
         # on large chains all starts have led to nearly the same value, and a weight takes seconds
         slow = len(problem.chain) >= MANY or problem.chain.phases > 1
         return replace(least, most_starts=1, tolerance=10 * self.tolerance) if slow else least
@@ -177,11 +172,8 @@ class CausalBA(Solver):
         w, n_starts = self._first_window(problem), starts.shape[1]
         r = np.broadcast_to(starts, (len(weights), *starts.shape[1:])).reshape(-1, *starts.shape[2:])
         sweep = self._sweep(problem, np.repeat(weights, n_starts), window(problem.n_outputs, w), w)
-        group = np.repeat(np.arange(len(weights)), n_starts)
-        anneal = np.tile(annealing(n_starts), len(weights))
-        batch = self._batch(problem, sweep, sweep.start(r.copy()), anneal, group)
-        batch.converge(self.max_sweeps, progress)
-        return [point_of(batch, int(i)) for i in np.flatnonzero(batch.kept)]
+        batch = self._converged(problem, sweep, sweep.start(r.copy()), progress)
+        return [point_of(batch, i) for i in range(len(r))]
 
 
 # the policy of Zhang, Li, Tandon and Li: one release remembered, no look-ahead (alpha is never learned and stays 0)

@@ -27,7 +27,7 @@ import numpy as np
 from veilstream.control.automaton import Automaton
 from veilstream.control.controller import Controller
 from veilstream.control.kernel import ByGroup, ByMemory, Kernel
-from veilstream.control.stationary import DENSE_LIMIT, LongRun, Moves, Rates, Step, stationary_law
+from veilstream.control.stationary import LongRun, Moves, Rates
 from veilstream.model.information import Array, Index, normalised
 from veilstream.model.problem import Problem
 from veilstream.solvers.memory import split
@@ -94,14 +94,10 @@ class Sweep:
         mu = np.tile(laws.astype(self.dtype), (len(r), 1, len(self.automaton), 1))
         return Tables(r.astype(self.dtype, copy=False), np.zeros_like(mu), mu)
 
-    def seen(self, mu: Array) -> Array:
-        """The law of (phase, memory)."""
-        return np.asarray(self.share[:, None, None] * mu.sum(-1, keepdims=True))
-
-    def kernel(self, ahead: Array, phase: int, index: Index, stretch: Array | float = 1.0) -> tuple[Kernel, Array]:
+    def kernel(self, ahead: Array, phase: int, index: Index) -> tuple[Kernel, Array]:
         """K, scaled so that its largest entry for each z (and group) is 1, and that scale in bits, B x (S or 1) x Z."""
         memory, after = self.automaton, ahead @ self.moves[phase].T
-        cost = self.cost[index] * np.reshape(stretch, (-1, 1, 1)).astype(self.dtype)
+        cost = self.cost[index]
         if not memory.regular:
             follow = cost[:, memory.newest] + after
             low = follow.min(1, keepdims=True)
@@ -117,10 +113,8 @@ class Sweep:
             return np.zeros_like(alpha[phase])
         return mixture([(weight, alpha[j]) for j, weight in self.follows[phase]])
 
-    def __call__(
-        self, t: Tables, index: Index, stretch: Array | float = 1.0, rounds: int = 0
-    ) -> tuple[Tables, Array, Array]:
-        """One sweep of the batch entries `index`, costs stretched (annealing), r fitted in so many rounds (`fitted`).
+    def __call__(self, t: Tables, index: Index, rounds: int = 0) -> tuple[Tables, Array, Array]:
+        """One sweep of the batch entries `index`, r fitted in so many rounds (`fitted`).
 
         Returns the new tables, the value per step, and how far r was from the best for its mu and alpha: Blahut's
         bound sum_s mu(s) max_y log2 c_s(y), both in bits, per batch entry.
@@ -130,7 +124,7 @@ class Sweep:
         K, N = dict[int, Kernel](), dict[int, Array]()
         value, slack = np.zeros((2, len(t)))
         for f in reversed(phases):  # output model, backward
-            K[f], low = self.kernel(self._ahead(f, alpha), f, index, stretch)
+            K[f], low = self.kernel(self._ahead(f, alpha), f, index)
             r[f], left = self.fit(r[f], mu[f], K[f], rounds)
             N[f] = K[f].normaliser(r[f])
             change = low - np.log2(N[f]) - alpha[f]  # T alpha - alpha
@@ -157,29 +151,6 @@ class Sweep:
 
         r, c = fitted(better, r, rounds)
         return r, (seen[..., 0] * np.log2(np.maximum(c.max(-1), 1))).sum(1)
-
-    def settle(self, t: Tables, index: Index) -> None:
-        """Newton's step, where the tables are small: mu and alpha of the present policy, solved for and not iterated.
-
-            mu T = mu,    (I - T) alpha = T* alpha - T alpha - g        T: transitions under a, T*: the soft minimum
-
-        Chains that mix slowly would otherwise need thousands of sweeps. `t` changes in place.
-        """
-        chain, S = self.problem.chain, len(self.automaton)
-        if chain.phases > 1 or S * len(chain) > DENSE_LIMIT or len(chain.closed_classes) > 1:
-            return
-        K, low = self.kernel(t.alpha[:, 0], 0, index)
-        improved = (low - np.log2(K.normaliser(t.r[:, 0]))).reshape(len(t), -1)
-        tables = self._tables(K)[:, None]
-        for i in range(len(t)):
-            step = Step(chain, self._policy(t, tables, i))
-            T, law = step.transition(), stationary_law(step, chain)
-            one_step = improved[i] - T @ t.alpha[i].ravel()
-            gain = law.ravel() @ one_step
-            if self.look_ahead:
-                left = np.eye(len(T)) - T + law.ravel()
-                t.alpha[i] = np.linalg.solve(left, one_step - gain).reshape(t.alpha[i].shape)
-            t.mu[i] = law.reshape(t.mu[i].shape)
 
     def _tables(self, K: Kernel) -> Array:
         """By group, as a policy keeps them: B x G x Z x Y."""
