@@ -30,6 +30,7 @@ LARGE_TOLERANCE = 1e-4  # and this tolerance
 ROUGH_TOLERANCE = 3e-3  # while the region of a limit is looked for
 LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up to which a memory grows by itself
 GROWTH = 1.5  # of a memory, from one to the next
+ABOVE = 4.0  # times the weight: where runs begin that are followed down to it
 LEAST_GROWTH = 2e-4  # relative: a memory that gains less is the last
 MANY = 20  # states from which a first look around takes one start
 SPREAD = 1e-3  # of the uniform law, in the output model of a policy to go on from
@@ -168,12 +169,20 @@ class CausalBA(Solver):
         return max(1, problem.chain.order) if self.window is None else self.window
 
     def run(self, problem: Problem, weights: Array, starts: Array, progress: Progress | None) -> list[Point]:
-        """Every (weight, start) to convergence. starts: |weights| or 1, x starts x S x Y."""
+        """Every (weight, start) to convergence. starts: |weights| or 1, x starts x S x Y.
+
+        The truth's model is also followed down from a larger weight: the best on sticky chains is found no other way.
+        """
         w, n_starts = self._first_window(problem), starts.shape[1]
-        r = np.broadcast_to(starts, (len(weights), *starts.shape[1:])).reshape(-1, *starts.shape[2:])
-        sweep = self._sweep(problem, np.repeat(weights, n_starts), window(problem.n_outputs, w), w)
-        batch = self._converged(problem, sweep, sweep.start(r.copy()), progress)
-        return [point_of(batch, i) for i in range(len(r))]
+        memory, r = window(problem.n_outputs, w), np.broadcast_to(starts, (len(weights), *starts.shape[1:]))
+        sweep = self._sweep(problem, np.repeat(weights, n_starts), memory, w)
+        batches = [self._converged(problem, sweep, sweep.start(r.reshape(-1, *r.shape[2:]).copy()), progress)]
+        if n_starts > 1 and weights.any():
+            sweep = self._sweep(problem, ABOVE * weights, memory, w)
+            above = self._converged(problem, sweep, sweep.start(r[:, 1].copy()), progress)
+            sweep = self._sweep(problem, weights, memory, w)
+            batches.append(self._converged(problem, sweep, above.tables, progress, warm=True))
+        return [point_of(batch, i) for batch in batches for i in range(len(batch.tables))]
 
 
 # the policy of Zhang, Li, Tandon and Li: one release remembered, no look-ahead (alpha is never learned and stays 0)

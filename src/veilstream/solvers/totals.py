@@ -25,7 +25,7 @@ CLOSE = 2e-4  # of the total, that the mean may be off
 TRIES = 10
 FIRST = 0.05  # of the steepest slope of d(z,.): the first theta
 BLOCK = 192  # steps in which two policies share time
-CORRECTIONS = 2  # of their shares
+CORRECTIONS = 3  # of their shares
 
 
 Found = tuple[float, float, Solution]  # theta, how far the total is off, and the policy
