@@ -9,12 +9,11 @@ import veilstream as vs
 from enumerated import enumerated
 from oracles import random_chain, recorded
 from veilstream.control.adaptive import Ladder
-from veilstream.control.charge import MOST_DOUBT, Charge, MeterState, projective_diameter
+from veilstream.control.charge import MOST_DOUBT, Charge, MeterState, projective_diameter, prove
 from veilstream.control.controller import cycle
 from veilstream.control.feedback import MOVE_BITS, Excess, Feedback
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.policy import restore
-from veilstream.control.potential import prove
 from veilstream.control.release import Releaser, release_many
 from veilstream.control.stationary import rates
 from veilstream.model.chain import MarkovChain
@@ -293,7 +292,7 @@ def test_an_iterated_potential_is_as_good_as_a_solved_one(monkeypatch):
     chain = vs.MarkovChain(random_chain(rng, 4, sticky=0.8, floor=0.02))
     ladder = small_ladder(rng, Z=4, Y=3, rungs=2)
     solved = ladder.own_meter(chain)
-    monkeypatch.setattr("veilstream.control.potential.DIRECT", 0)
+    monkeypatch.setattr("veilstream.control.charge.DIRECT", 0)
     iterated = ladder.own_meter(chain)
     assert iterated.rates == pytest.approx(solved.rates, abs=1e-5)
     assert iterated.change_bits == pytest.approx(solved.change_bits, abs=1e-4)

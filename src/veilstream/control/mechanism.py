@@ -25,8 +25,7 @@ from veilstream.control.accountant import Accountant, BeliefFilter, Capacity, St
 from veilstream.control.adaptive import Ladder
 from veilstream.control.controller import Controller
 from veilstream.control.feedback import BOTTOM, DOWN, HALF, STAY, UP, WAYS, Excess
-from veilstream.control.lookup import Lookup
-from veilstream.control.policy import Policy
+from veilstream.control.policy import Lookup, Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain, draw
 from veilstream.model.histories import BLIND, TrueStates

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from veilstream.control.automaton import kernel_of
 from veilstream.control.controller import Controller, controller_of
-from veilstream.control.kernel import kernel_of
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
@@ -34,7 +34,7 @@ VECTORS = 20  # kept by Arnoldi's method where powers do not settle
 PERIODS, PERIOD_SETTLED = 100, 1e-7  # rounds of a clock, and the total variation in one that counts as none
 STARTUP_STEPS = 5000
 OCCURS, ALIKE = 1e-9, 1e-6  # a probability that counts as some, a difference of probabilities that counts as none
-STARTS, STARTUP_LEAST = 8, 20  # of a round of a public clock, and steps looked at after each
+STARTS, STARTUP_LEAST = 8, 5  # of a round of a public clock, and steps looked at after each
 STARTUP_BITS = 1e-3  # what may be left of the start-up bits when they are added up no further
 
 
@@ -236,37 +236,27 @@ class LongRun:
         """
         if len(self.steps) != len(self.chain.around):
             return None
-        if len(self.steps) == 1:
-            return excess_bits(self.steps[0], self.steps[0].opening(self.chain.initial), d, self.rates(d).leakage)
-        n, settled = len(self.steps), [found.leakage for found in self.by_step(d)]
-        total, starts = 0.0, np.unique(np.linspace(0, n, STARTS, endpoint=False).astype(int))
-        for first in starts:
-            mu = self.steps[first].opening(self.chain.at(self.chain.around[first]).initial)
-            for t in range(first, first + STARTUP_STEPS):
-                excess = self.steps[t % n].rates(mu, d).leakage - settled[t % n]
-                total += excess
-                if abs(excess) * (t - first) < STARTUP_BITS and t - first >= STARTUP_LEAST:
-                    break
-                mu = self.steps[t % n](mu)
-        return float(total / len(starts))
+        settled = [found.leakage for found in self.by_step(d)]
+        starts = np.unique(np.linspace(0, len(self.steps), STARTS, endpoint=False).astype(int))
+        return float(np.mean([self._excess_bits(int(first), d, settled) for first in starts]))
 
+    def _excess_bits(self, first: int, d: Array, settled: list[float]) -> float:
+        """What a stream that begins at this step of the round adds, until what may be left is next to nothing.
 
-def excess_bits(step: Step, mu: Array, distortion: Array, rate: float) -> float:
-    """sum_t (leakage at t - rate) from the law mu on.
-
-    The excess is looked at every step at first, then ever more rarely (trapezoids between), until what may be left is
-    under a thousandth of a bit.
-    """
-    excess = step.rates(mu, distortion).leakage - rate
-    total, before, t = excess, excess, 0
-    while t < STARTUP_STEPS and (t < 5 or max(abs(before), abs(excess)) * max(t, 20) > STARTUP_BITS):
-        stride = 1 + t // 32
-        for _ in range(stride):
-            mu = step(mu)
-        before, excess = excess, step.rates(mu, distortion).leakage - rate
-        total += stride * excess + (stride - 1) * (before - excess) / 2
-        t += stride
-    return total
+        Without a clock the excess is looked at every step at first, then ever more rarely (trapezoids between).
+        """
+        n, total, before, t, stride = len(self.steps), 0.0, 0.0, 0, 1
+        mu = self.steps[first].opening(self.chain.at(self.chain.around[first]).initial)
+        while True:
+            excess = self.steps[(first + t) % n].rates(mu, d).leakage - settled[(first + t) % n]
+            total += stride * excess + (stride - 1) * (before - excess) / 2
+            enough = max(abs(before), abs(excess)) * max(t, 20) <= STARTUP_BITS and t >= STARTUP_LEAST
+            if enough or t >= STARTUP_STEPS:
+                return total
+            before, stride = excess, 1 if n > 1 else 1 + t // 32
+            for step in range(first + t, first + t + stride):
+                mu = self.steps[step % n](mu)
+            t += stride
 
 
 def long_run(chain: MarkovChain, policy: Policy) -> LongRun | None:

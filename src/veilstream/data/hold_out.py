@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.control.held_out import LEAST_UNITS
+from veilstream.control.limit_check import LEAST_UNITS
 from veilstream.data.crossval import losses
 from veilstream.data.readings import MICROSECONDS, Readings
 from veilstream.data.recording import Recording

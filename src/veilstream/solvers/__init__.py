@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.control.held_out import LEAST_UNITS, HeldOut
+from veilstream.control.limit_check import LEAST_UNITS, HeldOut
 from veilstream.control.replay import Replay, Total
 from veilstream.errors import InputError
 from veilstream.model.information import Array

@@ -19,11 +19,9 @@ from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
 from veilstream.model.problem import Problem
-from veilstream.solvers.runs import Runs
-from veilstream.solvers.size import fitting, free_bytes
 from veilstream.solvers.solution import Point, Progress, Solver, Status
-from veilstream.solvers.starts import MIXED, constants, newest, starting_models
-from veilstream.solvers.sweep import Sweep, Tables
+from veilstream.solvers.starts import MIXED, constants, fitting, free_bytes, newest, starting_models
+from veilstream.solvers.sweep import Runs, Sweep, Tables
 
 LARGE_TABLE = 16_000  # numbers in one alpha from which one start will do, in single precision
 LARGE_TOLERANCE = 1e-4  # and this tolerance

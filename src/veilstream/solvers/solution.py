@@ -12,10 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from veilstream.artefact import Artefact, dumps, provenance, save
-from veilstream.control import held_out
 from veilstream.control.evaluate import Evaluation, evaluate
-from veilstream.control.held_out import HeldOut
-from veilstream.control.limit_check import LimitCheck, check_limits, limits_json
+from veilstream.control.limit_check import HELD_OUT, MODEL_ONLY, HeldOut, LimitCheck, check_limits, limits_json
 from veilstream.control.policy import Policy
 from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.stationary import holds_all, long_run
@@ -38,8 +36,8 @@ class Level(StrEnum):
     PROVED = "proved"
     COMPUTED = "computed exactly"
     ESTIMATED = "estimated with an interval"
-    HELD_OUT = held_out.HELD_OUT  # measured on data that was not fitted, whatever its law
-    MODEL_ONLY = held_out.MODEL_ONLY  # the data behind the model is too little to say more
+    HELD_OUT = HELD_OUT  # measured on data that was not fitted, whatever its law
+    MODEL_ONLY = MODEL_ONLY  # the data behind the model is too little to say more
 
 
 class Status(StrEnum):
