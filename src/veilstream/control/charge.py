@@ -233,7 +233,7 @@ class Charge(Accountant):
         bits = entropy(now.prior)  # before the first release
         for k in np.unique(now.age[now.age > 0]).astype(int).tolist():
             here, last = now.age == k, step[now.age == k] - k
-            each = self._one_step[self.chain.phase(last)] if k == 1 else self._each(self._entropies, k, last)
+            each = self._one_step[self.chain.phase(last)] if k == 1 else self._after(k, last).entropies
             bits[here] = dot(now.last[here], each)
         return np.asarray(np.exp2(now.doubt) * bits)
 
@@ -273,10 +273,11 @@ class Charge(Accountant):
         unsure = (now.charge != FILTER) | (now.doubt > 0)
         if not unsure.any():
             return bits, gone.packed()
-        doubt = np.minimum(self._each(self._doubt, k, s.step)[:, 0], np.where(now.charge == FILTER, now.doubt, np.inf))
+        after = self._after(k, s.step)
+        doubt = np.minimum(after.doubt, np.where(now.charge == FILTER, now.doubt, np.inf))
         back, potential = unsure & (doubt <= MOST_DOUBT), now.charge == POTENTIAL
         back &= (now.charge != TRUTH) | (doubt <= NO_DOUBT)
-        gap = np.take_along_axis(self._each(self._gap, k, s.step), (s.memory // self.shared)[:, None], -1)[:, 0]
+        gap = np.take_along_axis(after.gap, (s.memory // self.shared)[:, None], -1)[:, 0]
         bits[potential & ~back] = gap[potential & ~back]
         return bits, gone.where(back, charge=FILTER, doubt=doubt).packed()
 
@@ -286,7 +287,7 @@ class Charge(Accountant):
         saved, doubt = np.maximum(now.truth - s.total, 0), np.empty(len(since))
         for k in np.unique(since).tolist():
             here = since == k
-            doubt[here] = self._each(self._doubt, k, s.step[here] - k)[:, 0]
+            doubt[here] = self._after(k, s.step[here] - k).doubt
         h = self.proof.potential[rung, s.memory % self.shared]
         enter = np.exp2(now.doubt) * (dot(now.prior, h) - self.h.min())
         stay = np.where(now.charge == POTENTIAL, 0, enter) + MOVE_BITS
@@ -312,41 +313,33 @@ class Charge(Accountant):
 
     # --- k steps of the chain ----------------------------------------------------------------------------
 
-    def _each(self, what: Callable[[int, int], Array], k: int, first: Index) -> Array:
-        """`what` of the k steps from each of these on: n x ..."""
+    def _after(self, k: int, first: Index) -> "Ahead":
+        """Of the k steps from each of these on: n x ..."""
         starts, at = np.unique(first if self.chain.phases > 1 else np.zeros_like(first), return_inverse=True)
-        return np.stack([what(k, start) for start in starts.tolist()])[at]
+        return Ahead(*(np.stack(v)[at] for v in zip(*(self._ahead(k, one) for one in starts.tolist()), strict=True)))
 
-    def _powers(self, k: int, first: int) -> Array:
-        """P^k, around the clock."""
-        Z = len(self.chain)
-        return self.chain.later(np.eye(Z), k, np.full(Z, first))
+    @cached_property
+    def _ahead(self) -> Callable[[int, int], "Ahead"]:
+        def ahead(k: int, first: int) -> Ahead:
+            powers = self.chain.later(np.eye(len(self.chain)), k, np.full(len(self.chain), first))
+            phase, after = self.chain.phase(np.array([first, first + k]))
+            gap = (self.h[:, after] @ powers.T - self.h[:, phase]).max((1, 2))
+            return Ahead(entropy(powers), np.array(projective_diameter(powers)), np.maximum(gap, 0))
+
+        return lru_cache(KEPT)(ahead)
 
     @cached_property
     def _one_step(self) -> Array:
         """H(P(z,.)) at every phase."""
         return np.stack([entropy(self.chain.at(phase).transition) for phase in range(self.chain.phases)])
 
-    @cached_property
-    def _entropies(self) -> Callable[[int, int], Array]:
-        """H(P^k(z,.))."""
-        return lru_cache(KEPT)(lambda k, first: entropy(self._powers(k, first)))
 
-    @cached_property
-    def _doubt(self) -> Callable[[int, int], Array]:
-        """Delta(P^k)."""
-        return lru_cache(KEPT)(lambda k, first: np.array([projective_diameter(self._powers(k, first))]))
+class Ahead(NamedTuple):
+    """What k steps of the chain do, P^k."""
 
-    @cached_property
-    def _gap(self) -> Callable[[int, int], Array]:
-        """max (P^k h_i - h_i) of every rung."""
-
-        def bits(k: int, first: int) -> Array:
-            phase, after = self.chain.phase(np.array([first, first + k]))
-            moved = self.h[:, after] @ self._powers(k, first).T
-            return np.asarray(np.maximum((moved - self.h[:, phase]).max((1, 2)), 0))
-
-        return lru_cache(KEPT)(bits)
+    entropies: Array  # |Z|: H(P^k(z,.))
+    doubt: Array  # Delta(P^k)
+    gap: Array  # R: max (P^k h_i - h_i) of every rung
 
 
 def projective_diameter(P: Array) -> float:

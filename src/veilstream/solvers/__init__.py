@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -28,42 +29,34 @@ METHODS: dict[str, Callable[..., Any]] = {
     "causal-ba": CausalBA,
     "myopic": myopic,
     "belief-greedy": BeliefGreedy,
+    **{shape: partial(Baseline, shape) for shape in SHAPES},
 }
+LEARNED = {"a2c": {"fast": "veilstream.deep.a2c:A2C", "paper": "veilstream.deep.algorithm1:Algorithm1"}}  # by mode
 ABOVE = 1.01  # of the limit: what is felt beyond this is said
-LEARNED = {  # by mode, the first unless told
-    "a2c": {"fast": ("veilstream.deep.a2c", "A2C"), "paper": ("veilstream.deep.algorithm1", "Algorithm1")},
-}
 
 
-def solver_of(method: str | Solver, **options: Any) -> tuple[Solver, str]:
+def solver_of(problem: Problem, method: str | Solver, **options: Any) -> tuple[Solver, str]:
     """A solver as it is, or the one of that name with its options; and what to call it."""
     if isinstance(method, str):
-        return make_solver(method, **options), method
-    given = [k for k, v in options.items() if v is not None and k != "seed"]
-    if given:
-        raise InputError(f"{method.name} has its options already; {given[0]!r} was given beside it")
-    return method, method.name
-
-
-def check_clock(problem: Problem, solver: Solver, name: str) -> None:
+        solver, name = make_solver(method, **options), method
+    else:
+        solver, name = method, method.name
+        given = [k for k, v in options.items() if v is not None and k != "seed"]
+        if given:
+            raise InputError(f"{name} has its options already; {given[0]!r} was given beside it")
     if problem.chain.phases > 1 and not solver.clocks:
         raise InputError(f"method {name} cannot look at a clock; fit with `cycle='none'`, or use causal-ba")
+    return solver, name
 
 
 def make_solver(method: str, **options: Any) -> Solver:
     """The solver of that name with its options, or a line saying what there is."""
-    if method in SHAPES:
-        options["shape"] = method
-        maker: Callable[..., Solver] = Baseline
-    elif method in METHODS:
-        maker = METHODS[method]
-    elif method in LEARNED:
-        maker = _learned(method, options.get("mode"))
-    else:
-        known = [*METHODS, *LEARNED, *SHAPES]
+    if method not in METHODS and method not in LEARNED:
+        known = [*METHODS, *LEARNED]
         near = get_close_matches(method, known, 1)
         hint = f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)
         raise InputError(f"unknown method {method!r}; {hint}")
+    maker: Callable[..., Solver] = METHODS.get(method) or _learned(method, options.get("mode") or "fast")
     accepted = signature(maker).parameters
     unknown = [k for k, v in options.items() if k not in accepted and v is not None]
     if unknown:
@@ -71,13 +64,11 @@ def make_solver(method: str, **options: Any) -> Solver:
     return maker(**{k: v for k, v in options.items() if k in accepted})
 
 
-def _learned(method: str, mode: Any = None) -> Callable[..., Solver]:
+def _learned(method: str, mode: str) -> Callable[..., Solver]:
     """Imported when asked for: only these need the extra `deep`."""
-    modes = LEARNED[method]
-    first = next(iter(modes))
-    if first and mode is not None and mode not in modes:
-        raise InputError(f"{method}: mode must be one of {', '.join(modes)}, found {mode!r}")
-    module, name = modes[mode if mode in modes else first]
+    if mode not in LEARNED[method]:
+        raise InputError(f"{method}: mode must be one of {', '.join(LEARNED[method])}, found {mode!r}")
+    module, _, name = LEARNED[method][mode].partition(":")
     try:
         maker: Callable[..., Solver] = getattr(import_module(module), name)
     except ModuleNotFoundError as missing:
@@ -116,8 +107,7 @@ def solve(
     seconds = options.pop("certify_seconds", 30.0)
     if window is not None:
         options["window"] = window
-    solver, name = solver_of(method, seed=seed, **options)
-    check_clock(problem, solver, name)
+    solver, name = solver_of(problem, method, seed=seed, **options)
     if feedback is not None:
         chosen_on = None
         if held_out is not None and held_out.n_units > 1:  # chosen on its earlier half, reported of its later one
@@ -173,8 +163,7 @@ def curve(
     weights = default_weights(problem) if weights is None else np.asarray(weights, dtype=float)
     if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all() or (weights < 0).any():
         raise InputError("weights must be a list of finite numbers >= 0")
-    solver, name = solver_of(method, seed=seed, **options)
-    check_clock(problem, solver, name)
+    solver, name = solver_of(problem, method, seed=seed, **options)
     best = envelope(solver.at(problem, weights, progress), weights)
     seconds = time.perf_counter() - started
     found = zip(best, weights, strict=True)

@@ -78,10 +78,6 @@ class Baseline(Solver):
     streams: int = 128
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if self.shape not in SHAPES:
-            raise InputError(f"unknown baseline {self.shape!r}; known: {', '.join(SHAPES)}")
-
     def family(self, problem: Problem, progress: Progress | None = None) -> list[Point]:
         """Every setting with its true leakage and distortion."""
         points, seen = [], set()
@@ -116,10 +112,8 @@ class Baseline(Solver):
             raise InputError(f"{self.shape} cannot reach an average distortion of {limit:g}")
         for _ in range(60):
             middle = (low + high) / 2
-            if self._distortion(problem, self._channel(problem, middle)) <= limit:
-                high = middle
-            else:
-                low = middle
+            enough = self._distortion(problem, self._channel(problem, middle)) <= limit
+            low, high = (low, middle) if enough else (middle, high)
         return self.point(problem, self._channel(problem, high)), 0.0
 
     def strengths(self, problem: Problem) -> Array:

@@ -21,6 +21,7 @@ same part are a *group*, and all that is done to pairs is done to the pairs of a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -71,8 +72,7 @@ def groups_of(P: Array, cost: Array) -> list[Group]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Balance:
+class Balance(NamedTuple):
     """A theta for each of N pairs of a group, normalised, and what it gives."""
 
     theta: Array  # N x K, log b; LOWEST where b is nothing to speak of
@@ -80,18 +80,10 @@ class Balance:
     bP: Array  # N x J
     f: Array  # N x K
 
-    def take(self, which: Index) -> "Balance":
-        return Balance(self.theta[which], self.b[which], self.bP[which], self.f[which])
-
     @property
     def value(self) -> Array:
         """V, from above: the mean of f under b."""
         return np.asarray((self.b * self.f).sum(1))
-
-    @property
-    def least(self) -> Array:
-        """V, from below."""
-        return np.asarray(self.f.min(1))
 
     @property
     def off(self) -> Array:
@@ -115,8 +107,7 @@ def follow(P: Array, c: Array, theta: Array, rounds: int) -> Balance:
     return x
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
+class Solved(NamedTuple):
     """N pairs at their best, and the matrix of Newton's step at the k likeliest states of each."""
 
     theta: Array  # N x K
@@ -139,23 +130,18 @@ def solve(P: Array, c: Array, theta: Array, rounds: int, known: Solved | None = 
     Its matrix costs more than a step, so all of them take that of the start, or of where the same pairs were solved
     before (known); only pairs that have far to go, on sticky chains, get a new one at every step.
     """
-    N, K = c.shape
-    k = min(K, MOST_STATES)
-    found = Solved(
-        np.empty((N, K)), np.empty((N, K)), np.empty(N), np.empty((N, k), dtype=np.int64), np.empty((N, k, k))
-    )
-    for part in blocks(N, k * P.shape[1]):
+    found = []
+    for part in blocks(len(c), min(c.shape[1], MOST_STATES) * P.shape[1]):
         x = balance(P, c[part], theta[part])
         by = turned(P, x) if known is None else (known.at[part], known.inverse[part])
         x = newton(P, c[part], x, rounds, by)
         slow = np.flatnonzero(np.abs(x.off).max(1) > UNSETTLED)
         if slow.size:
-            further = newton(P, c[part][slow], x.take(slow), MORE_ROUNDS)
-            for name in ("theta", "b", "bP", "f"):
-                getattr(x, name)[slow] = getattr(further, name)
-        found.theta[part], found.b[part], found.value[part] = x.theta, x.b, x.value
-        found.at[part], found.inverse[part] = turned(P, x)
-    return found
+            further = newton(P, c[part][slow], Balance(*(v[slow] for v in x)), MORE_ROUNDS)
+            for old, new in zip(x, further, strict=True):
+                old[slow] = new
+        found.append(Solved(x.theta, x.b, x.value, *turned(P, x)))
+    return Solved(*(np.concatenate(v) for v in zip(*found, strict=True)))
 
 
 def turned(P: Array, x: Balance) -> tuple[Index, Array]:
@@ -186,6 +172,6 @@ def newton(P: Array, c: Array, x: Balance, rounds: int, by: tuple[Index, Array] 
 
 
 def blocks(n: int, numbers: int) -> Iterator[slice]:
-    """n things in turn, as many at a time as have BLOCK numbers between them."""
+    """n things in turn, as many at a time as have BLOCK numbers between them; one block of none."""
     each = max(1, BLOCK // numbers)
-    return (slice(first, min(n, first + each)) for first in range(0, n, each))
+    return (slice(first, min(n, first + each)) for first in range(0, max(n, 1), each))
