@@ -13,7 +13,7 @@ from veilstream.model.chain import MarkovChain
 from veilstream.model.information import xlog2
 from veilstream.model.problem import Average, Instantaneous, Problem
 from veilstream.solvers.bounds import Ending, Witness, certify, pairs, potential, solutions
-from veilstream.solvers.bounds.system import Piece, System
+from veilstream.solvers.bounds.pairs import Piece, System
 from veilstream.solvers.bounds.witness import NATS, improve, reverse_cost
 from veilstream.solvers.memory import split
 

@@ -16,11 +16,10 @@ from veilstream.control.automaton import Automaton, window
 from veilstream.control.controller import Controller
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
-from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
 from veilstream.model.problem import Problem
 from veilstream.solvers.solution import Point, Progress, Solver, Status
-from veilstream.solvers.starts import MIXED, constants, fitting, free_bytes, newest, starting_models
+from veilstream.solvers.starts import constants, fitting, free_bytes, newest, starting_models
 from veilstream.solvers.sweep import Runs, Sweep, Tables
 
 LARGE_TABLE = 16_000  # numbers in one alpha from which one start will do, in single precision
@@ -68,30 +67,19 @@ class CausalBA(Solver):
             sweep, tables = warm.warm
             return [self._onwards(problem, w, sweep.automaton, tables) for w in np.asarray(weights, float).tolist()]
         weights, w = np.asarray(weights, dtype=float), self._first_window(problem)
-        found = constants(problem, w)
-        starts = self._starts(problem, weights, progress)
+        models = starting_models(problem, w, self.random_starts, self.seed)
+        one = self._large(problem) or problem.chain.phases > 1  # all have led to the same: the truth's is the nearest
+        models, found = models[1:2] if one else models[: self.most_starts], constants(problem, w)
         free = free_bytes(self.memory_gb)
-        each = fitting(problem, w, starts.shape[1], self._dtype(problem), free)  # one weight must fit
+        each = fitting(problem, w, len(models), self._dtype(problem), free)  # one weight must fit
         at_once = max(1, int(min(free // each, len(weights))))  # several are run at once where they do
         for first in range(0, len(weights), at_once):
-            part = slice(first, first + at_once)
-            found += self.run(problem, weights[part], starts if len(starts) == 1 else starts[part], progress)
+            found += self.run(problem, weights[first : first + at_once], models, progress)
         best = envelope(found, weights)
         if self.grow:
             best = [self._grown(problem, w, p, len(weights)) for w, p in zip(weights.tolist(), best, strict=True)]
             best = envelope(best, weights)
         return best
-
-    def _starts(self, problem: Problem, weights: Array, progress: Progress | None) -> Array:
-        """Output models to start from, |weights| or 1 x starts x S x Y."""
-        w, large = self._first_window(problem), self._large(problem)
-        if problem.chain.phases > 1:  # the best for the chain that does not look at its clock: others led to the same
-            mean = MarkovChain(problem.chain.transition, problem.chain.initial, problem.chain.histories)
-            plain = replace(self, window=w).at(replace(problem, chain=mean), weights, progress)
-            models = np.stack([model_on(window(problem.n_outputs, w), w, p.policy) for p in plain])
-            return np.asarray((1 - MIXED) * models[:, None] + MIXED / problem.n_outputs)
-        starts = starting_models(problem, w, self.random_starts, self.seed)
-        return starts[:, 1:2] if large else starts[:, : self.most_starts]  # the truth's model is the nearest
 
     def windowed(self) -> "CausalBA":
         return replace(self, grow=False)
@@ -108,8 +96,8 @@ class CausalBA(Solver):
         if problem.chain.phases > 1 or Y == 1 or w == 0:
             return None
         known = isinstance(policy, Controller) and policy.places == 1
-        r = model_on(window(Y, w), w, policy)[None, None] if known else starting_models(problem, w)[:, 1:2]
-        return self.run(problem, np.array([weight]), (1 - SPREAD) * r + SPREAD / Y, None)[0]
+        r = model_on(window(Y, w), w, policy) if known else starting_models(problem, w)[1]
+        return self.run(problem, np.array([weight]), (1 - SPREAD) * r[None] + SPREAD / Y, None)[0]
 
     def _dtype(self, problem: Problem) -> str:
         return self.dtype or ("float32" if self._large(problem) else "float64")
@@ -166,18 +154,18 @@ class CausalBA(Solver):
     def _first_window(self, problem: Problem) -> int:
         return max(1, problem.chain.order) if self.window is None else self.window
 
-    def run(self, problem: Problem, weights: Array, starts: Array, progress: Progress | None) -> list[Point]:
-        """Every (weight, start) to convergence. starts: |weights| or 1, x starts x S x Y.
+    def run(self, problem: Problem, weights: Array, models: Array, progress: Progress | None) -> list[Point]:
+        """Every weight from every output model (starts x S x Y) to convergence.
 
         The truth's model is also followed down from a larger weight: the best on sticky chains is found no other way.
         """
-        w, n_starts = self._first_window(problem), starts.shape[1]
-        memory, r = window(problem.n_outputs, w), np.broadcast_to(starts, (len(weights), *starts.shape[1:]))
-        sweep = self._sweep(problem, np.repeat(weights, n_starts), memory, w)
-        batches = [self._converged(problem, sweep, sweep.start(r.reshape(-1, *r.shape[2:]).copy()), progress)]
-        if n_starts > 1 and weights.any():
+        w, n = self._first_window(problem), len(models)
+        memory, r = window(problem.n_outputs, w), np.tile(models, (len(weights), 1, 1))
+        sweep = self._sweep(problem, np.repeat(weights, n), memory, w)
+        batches = [self._converged(problem, sweep, sweep.start(r), progress)]
+        if n > 1 and weights.any():
             sweep = self._sweep(problem, ABOVE * weights, memory, w)
-            above = self._converged(problem, sweep, sweep.start(r[:, 1].copy()), progress)
+            above = self._converged(problem, sweep, sweep.start(r[1::n].copy()), progress)
             sweep = self._sweep(problem, weights, memory, w)
             batches.append(self._converged(problem, sweep, above.tables, progress, warm=True))
         return [point_of(batch, i) for batch in batches for i in range(len(batch.tables))]

@@ -18,7 +18,7 @@ MIXED = 0.05  # of the uniform law, in an output model to start from
 
 
 def starting_models(problem: Problem, w: int, random: int = 0, seed: int = 0) -> Array:
-    """Output models r(y|newest) to start from, 1 x starts x S x Y.
+    """Output models r(y|newest) to start from, starts x S x Y.
 
     Uniform; what publishing the nearest symbol would show; holding the last release; and random ones, if asked for.
     Sticky chains are the reason for the second and third: from a uniform model they often end 1-3 % above the best.
@@ -29,7 +29,7 @@ def starting_models(problem: Problem, w: int, random: int = 0, seed: int = 0) ->
     others = np.random.default_rng(seed).dirichlet(np.full(n, 0.3), (random, n))
     models = np.stack([np.full((n, n), 1 / n), flow / flow.sum(1, keepdims=True), np.eye(n), *others])
     models = (1 - MIXED) * models + MIXED / n
-    return np.asarray(models[:, newest(n, w)] if w else models.mean(1, keepdims=True))[None]
+    return np.asarray(models[:, newest(n, w)] if w else models.mean(1, keepdims=True))
 
 
 def newest(n: int, w: int) -> Index:

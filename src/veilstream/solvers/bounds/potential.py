@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.model.information import Array, Index
-from veilstream.solvers.bounds.pairs import Group, Solved, blocks, follow, solve
-from veilstream.solvers.bounds.system import Piece, System
+from veilstream.solvers.bounds.pairs import Group, Piece, Solved, System, blocks, follow, solve
 
 TO_THE_BOUNDARY = 0.9
 CENTRING = 0.2
