@@ -48,8 +48,7 @@ from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, Index, divergence, dot, entropy, normalised
 from veilstream.model.problem import leakage, output_law, posterior
 
-DIRECT = 1600  # (memory, state) pairs up to which the potential is solved for directly
-ACCURACY = 1e-8  # relative, of the potential beyond that
+ACCURACY, RESTART = 1e-10, 100  # of the potential, relative; directions kept while it is solved for
 ROUNDS, SETTLED = 100, 1e-7  # of a public clock, and the change of the potential in one that counts as none
 LEAST_LAW = 1e-9  # of what is shown at all, in an output model: keeps f finite
 
@@ -134,22 +133,15 @@ def relative_value(f: Array, rung: Rung, mu: Array) -> Array:
 
 def without_clock(excess: Array, rung: Rung, mu: Array) -> Array:
     """h with h - T h = excess, and mean 0 under mu."""
-    (S, Z), flat = excess.shape, mu.ravel()
-    if excess.size <= DIRECT:
-        T = np.zeros((S, Z, S, Z))
-        s, y = np.divmod(np.arange(rung.to.size), rung.to.shape[1])
-        moves = rung.table[0][s, :, y][:, :, None] * rung.chain.transition
-        np.add.at(T, np.s_[s, :, rung.to[s, y]], moves)  # type: ignore[arg-type]
-        left_side = np.eye(S * Z) - T.reshape(S * Z, -1) + flat
-        h, *_ = np.linalg.lstsq(left_side, excess.ravel(), rcond=None)  # a chain that never mixes has many solutions
-        return np.asarray(h.reshape(S, Z))
     from scipy.sparse.linalg import LinearOperator, gmres
 
-    def left(v: Array) -> Array:
-        return v - rung.ahead(v.reshape(S, Z)).ravel() + flat @ v
+    flat, n = mu.ravel(), excess.size
 
-    h, _ = gmres(LinearOperator((S * Z, S * Z), left), excess.ravel(), rtol=ACCURACY, restart=60, maxiter=20)
-    return np.asarray(h.reshape(S, Z))
+    def left(v: Array) -> Array:
+        return v - rung.ahead(v.reshape(excess.shape)).ravel() + flat @ v
+
+    h, _ = gmres(LinearOperator((n, n), left), excess.ravel(), rtol=ACCURACY, restart=min(n, RESTART), maxiter=20)
+    return np.asarray(h.reshape(excess.shape))
 
 
 def anchored(h: Array, first: int) -> Array:
