@@ -29,7 +29,6 @@ LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up t
 GROWTH = 1.5  # of a memory, from one to the next
 ABOVE = 4.0  # times the weight: where runs begin that are followed down to it
 LEAST_GROWTH = 2e-4  # relative: a memory that gains less is the last
-MANY = 20  # states from which a first look around takes one start
 SPREAD = 1e-3  # of the uniform law, in the output model of a policy to go on from
 
 
@@ -143,13 +142,10 @@ class CausalBA(Solver):
                 return point
 
     def rough(self, problem: Problem) -> "CausalBA":
-        """For a first look around: the least window, the fewest starts."""
+        """For a first look around: the least window, one start."""
         if self.carries(problem):
             return replace(self, tolerance=max(self.tolerance, ROUGH_TOLERANCE))
-        least = replace(self, window=self._first_window(problem))
-        # on large chains all starts have led to nearly the same value, and a weight takes seconds
-        slow = len(problem.chain) >= MANY or problem.chain.phases > 1
-        return replace(least, most_starts=1, tolerance=10 * self.tolerance) if slow else least
+        return replace(self, window=self._first_window(problem), most_starts=1, tolerance=10 * self.tolerance)
 
     def _first_window(self, problem: Problem) -> int:
         return max(1, problem.chain.order) if self.window is None else self.window

@@ -18,20 +18,18 @@ from veilstream.control.stationary import rates
 from veilstream.errors import Infeasible, InputError
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Budget, Problem
-from veilstream.solvers.causal_ba import MANY
 from veilstream.solvers.solution import Level, Point, Progress, Solver
 from veilstream.solvers.starts import constants
 
-LOOKS = 10  # weights of the first look around
-ROUGHLY, ROUNDS = 3, 8  # weights tried one by one after it: to find the region, and in full
+LOOKS = 10  # weights from one end of the curve to the other
+ROUNDS = 8  # weights tried one by one: to find the region, and in full
 RIGHT = 3e-4, 5e-3  # a policy this close (relative) to the limit is taken; with a public clock, where weights take long
 ROUGH = 2e-2  # the same while the region is looked for
 SAME = 1e-3  # of the weight: ends nearer than this to each other lie on one straight piece
 ELASTIC, STEEP = 0.7, (0.2, 5.0)  # d log (limited quantity) / d log (weight), before it is known, and its bounds
 INSIDE = RIGHT[0] / 2  # a little within the limit is aimed at
 LONGEST = 4.0  # factor of the weight, in one step outwards
-BESIDE = np.array([0.93, 1.0, 1.07])  # weights solved in full, where that is quick
-CLOSE = 1e-3  # a single policy this close (relative) to the curve is taken as it is
+CLOSE = 5e-4  # a single policy this close (relative) to the curve is taken as it is
 SWITCHING = 1e-2  # what switching may add to the leakage of a schedule, relative
 LONGEST_BLOCK = 1024
 STEPS_OF_A_BLOCK = 64  # in which its share is raised until the limit holds
@@ -110,26 +108,23 @@ def meet(
         return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
     plain, tell = solver.windowed(), progress or (lambda share, what: None)
     axis.check()
-    # roughly, for the region: from one weight on, where each takes long
-    rough, large = plain.rough(problem), len(problem.chain) >= MANY or problem.chain.phases > 1
-    weights = first_weights(problem)
-    weights = weights[len(weights) // 2 :][:1] if large else weights
+    # roughly, for the region: from one weight on
+    rough, weights = plain.rough(problem), first_weights(problem)[LOOKS // 2 :][:1]
     looked = rough.at(problem, weights, lambda share, what: tell(share / 3, what))
-    beyond = any(axis.within(p) != axis.budget for p in looked)  # on its side of the limit
-    end = [] if large and beyond else exact_end(problem, rough)
-    trail = Trail(axis, [*silent, *end], list(zip(weights.tolist(), looked, strict=True)))
-    rounds = ROUNDS if large else ROUGHLY
-    trail.close_in(problem, rough, rounds, ROUGH, lambda share, what: tell((1 + share) / 3, what))
+    beyond = axis.within(looked[0]) != axis.budget  # on its side of the limit
+    end = [] if beyond else exact_end(problem, rough)
+    trail = Trail(axis, [*silent, *end], [(float(weights[0]), looked[0])])
+    trail.close_in(problem, rough, ROUNDS, ROUGH, lambda share, what: tell((1 + share) / 3, what))
     if trail.ends[1] is None:
         best = trail.best
         return best, 0.0 if best.leakage <= 1e-9 else trail.weight_of(best)
     # in full, around where the limit is met
     if any(p is trail.ends[0] for p in end):
         end = exact_end(problem, plain)
-    weights = trail.next_weight() * (np.ones(1) if large else BESIDE)
-    warm = trail.nearest(weights[0]) if plain.carries(problem) else None
-    points = plain.at(problem, weights, lambda share, what: tell((2 + share) / 3, what), warm)
-    full = Trail(axis, [*silent, *end, *trail.points], list(zip(weights.tolist(), points, strict=True)), trail.rise)
+    weight = trail.next_weight()
+    warm = trail.nearest(weight) if plain.carries(problem) else None
+    [point] = plain.at(problem, np.array([weight]), lambda share, what: tell((2 + share) / 3, what), warm)
+    full = Trail(axis, [*silent, *end, *trail.points], [(weight, point)], trail.rise)
     full.close_in(problem, plain, ROUNDS, RIGHT[problem.chain.phases > 1])
     best, (left, right) = full.best, full.ends
     found = [finer(problem, solver, full, best)]
