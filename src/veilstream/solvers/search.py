@@ -23,13 +23,13 @@ from veilstream.solvers.starts import constants
 
 LOOKS = 10  # weights from one end of the curve to the other
 ROUNDS = 8  # weights tried one by one: to find the region, and in full
-RIGHT = 3e-4, 5e-3  # a policy this close (relative) to the limit is taken; with a public clock, where weights take long
+RIGHT = 2e-4, 5e-3  # a policy this close (relative) to the limit is taken; with a public clock, where weights take long
 ROUGH = 2e-2  # the same while the region is looked for
 SAME = 1e-3  # of the weight: ends nearer than this to each other lie on one straight piece
 ELASTIC, STEEP = 0.7, (0.2, 5.0)  # d log (limited quantity) / d log (weight), before it is known, and its bounds
 INSIDE = RIGHT[0] / 2  # a little within the limit is aimed at
 LONGEST = 4.0  # factor of the weight, in one step outwards
-CLOSE = 5e-4  # a single policy this close (relative) to the curve is taken as it is
+CLOSE = 3e-4  # a single policy this close (relative) to the curve is taken as it is
 SWITCHING = 1e-2  # what switching may add to the leakage of a schedule, relative
 LONGEST_BLOCK = 1024
 STEPS_OF_A_BLOCK = 64  # in which its share is raised until the limit holds
