@@ -9,8 +9,10 @@ spread around it, by the standard deviation that is stated beside it.
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
+from scipy.optimize import brentq
 
 from veilstream.control.controller import Controller, schedule
 from veilstream.control.replay import Replay, Total
@@ -18,7 +20,7 @@ from veilstream.errors import InputError
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Both, Instantaneous, Problem
 from veilstream.shown import within
-from veilstream.solvers.search import can_share, crossing, root
+from veilstream.solvers.search import can_share
 from veilstream.solvers.solution import Kept, Point, Progress, Solution, mean_distortion
 
 CLOSE = 2e-4  # of the total, that the mean may be off
@@ -41,33 +43,36 @@ def with_total(
     """The solution with the total kept; solved: that of a problem, without it."""
     if not abs(total.mean) > 0:
         raise InputError("`keep_total`: the readings add up to nothing; there is no total to keep")
-    tried: list[Found] = []
+    known: dict[float, Found] = {}
 
-    def attempt(theta: float) -> None:
-        at = len(tried) / (TRIES + 1)
-        tell = within(progress, at, at + 1 / (TRIES + 1), f"total, try {len(tried) + 1}: ")
-        found = solved(tilted(problem, total.levels, theta) if theta else problem, tell)
-        found = replace(found, problem=problem, distortion=mean_distortion(problem, found.policy))
-        tried.append((theta, total.off(found.policy), found))
+    def attempt(theta: float) -> float:
+        """How far the total is off at this theta; 0 where that is near enough."""
+        if theta not in known:
+            at = min(len(known) / (TRIES + 2), 1.0)
+            tell = within(progress, at, min(at + 1 / (TRIES + 2), 1.0), f"total, try {len(known) + 1}: ")
+            found = solved(tilted(problem, total.levels, theta) if theta else problem, tell)
+            found = replace(found, problem=problem, distortion=mean_distortion(problem, found.policy))
+            known[theta] = theta, total.off(found.policy), found
+        off = known[theta][1]
+        return off if abs(off) > CLOSE else 0.0
 
-    attempt(0.0)
-    plain = tried[0]
-    theta = float(np.sign(plain[1])) * FIRST * steepest(problem, total.levels)
-    for _ in range(TRIES):  # outwards until the sign changes, then between
-        if min(abs(off) for _, off, _ in tried) <= CLOSE:
-            break
+    off = attempt(0.0)
+    below, above = 0.0, float(np.sign(off)) * FIRST * steepest(problem, total.levels)
+    for _ in range(TRIES if off else 0):  # outwards until the sign changes, then between
         try:
-            attempt(theta)
-        except InputError:  # so lopsided that the limit cannot be kept
-            if crossing(points_of(tried)) is not None:
+            if attempt(above) * off <= 0:
+                brentq(attempt, below, above, maxiter=TRIES, disp=False)
                 break
-            theta = (tried[-1][0] + theta) / 2
-            continue
-        theta = 2 * theta if crossing(points_of(tried)) is None else root(points_of(tried))
-    best, ends = min(tried, key=lambda f: abs(f[1])), crossing(points_of(tried))
-    if abs(best[1]) > CLOSE and ends is not None:
-        one, other = (next(f for f in tried if f[:2] == end) for end in ends)
-        if all(can_share(problem, f[2].policy) for f in (one, other)):
+            below, above = above, 2 * above
+        except InputError:  # so lopsided that the limit cannot be kept
+            if above in known:
+                break
+            above = (below + above) / 2
+    tried = sorted(known.values(), key=lambda f: f[0])
+    best, plain = min(tried, key=lambda f: abs(f[1])), known[0.0]
+    for one, other in pairwise(tried):
+        ends = one[1] * other[1] < 0 and all(can_share(problem, f[2].policy) for f in (one, other))
+        if ends and abs(best[1]) > CLOSE:
             best = min([best, *sharing(problem, total, replay, one, other)], key=lambda f: abs(f[1]))
     _, off, kept = best
     if abs(off) > 10 * CLOSE:
@@ -75,10 +80,6 @@ def with_total(
     before, after = plain[2].record, kept.record
     bits = 0.0 if before is None or after is None else after.bits - before.bits
     return replace(kept, total=Kept(off, total.spread(kept.policy), bits, plain[1]))
-
-
-def points_of(tried: list[Found]) -> list[tuple[float, float]]:
-    return [(theta, off) for theta, off, _ in tried]
 
 
 def tilted(problem: Problem, levels: Array, theta: float) -> Problem:
