@@ -22,7 +22,7 @@ from veilstream.solvers.api import solve
 from veilstream.solvers.start import Started, on_later, start
 
 if TYPE_CHECKING:
-    from veilstream.control.held_out import HeldOut
+    from veilstream.control.limit_check import HeldOut
     from veilstream.data.model import FittedModel
 
 LIMITS_KM = 0.25, 0.5, 1.0, 3.0

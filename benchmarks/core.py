@@ -54,7 +54,7 @@ def bench_sweep() -> dict[str, float]:
     problem = builtin_problem("grid4x4-q2", Average(weight=1.0))
     weights = np.geomspace(0.2, 10, 24)
     sweep, index = Sweep(problem, problem.cost(weights), window(problem.n_outputs, 1)), np.arange(24)
-    tables = sweep.start(np.repeat(starting_models(problem, 1, 0, 0)[0, :1], 24, 0))
+    tables = sweep.start(np.repeat(starting_models(problem, 1)[:1], 24, 0))
     ours, _ = seconds(lambda: [sweep(tables, index) for _ in range(20)], 3)
     plain, _ = seconds(lambda: plain_causal_ba(problem.chain.transition, problem.cost(1.0), 5), 3)
     ours, plain = 20 * 24 / ours, 5 / plain

@@ -14,7 +14,7 @@ from veilstream.data.spec import FitSpec
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.problem import Average
-from veilstream.solvers.totals import solve_total
+from veilstream.solvers import solve
 
 OPTIONS = FitSpec(cycle="auto", hold_out=0.0)  # veil fit --hold-out 0: the whole year
 NEAR = 0.002  # of the year's total, within which the mean of the releases must be
@@ -39,7 +39,7 @@ def kept(readings: Readings) -> Row:
     if utility.replay is None:
         return {"note": "too few fitted steps"}
     limit, total = SHARE * utility.blind, utility.total()
-    found = solve_total(utility.problem(Average(limit=limit)), total, utility.replay)
+    found = solve(utility.problem(Average(limit=limit)), total=total, replay=utility.replay)
     assert found.total is not None and found.record is not None
     mean, spread = repeated(total.errors, found.policy)
     return {

@@ -17,7 +17,7 @@ from veilstream.control.belief import BeliefPolicy
 from veilstream.control.policy import Policy, restore
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Problem
-from veilstream.solvers import _solution, make_solver, solve
+from veilstream.solvers import make_solver, solve
 from veilstream.solvers.solution import Solution
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def swept(
             policy, curve, networks = now.learn(here, weight, None, networks)
             point = estimated(here, policy, desk.budget.seed, [{**row, "weight": weight} for row in curve])
             keep_policy(policies[k], policy)
-            figures.append(to_json(_solution(here, method, point, weight)))
+            figures.append(to_json(Solution.of(here, method, point, weight)))
         return figures
 
     if not all(path.exists() for path in policies):
@@ -164,7 +164,7 @@ def mean_of(desk: Desk, policy: Policy, sampled: Solution) -> tuple[Policy, Solu
         from veilstream.deep.training import estimated
 
         point = estimated(problem, mean, desk.budget.seed, [])
-        return to_json(_solution(problem, MEAN, point, sampled.weight))
+        return to_json(Solution.of(problem, MEAN, point, sampled.weight))
 
     return mean, of_json(problem, desk.kept(key, compute))
 

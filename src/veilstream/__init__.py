@@ -51,9 +51,9 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.model.problem import (
         Problem as Problem,
     )
+    from veilstream.solvers.api import Curve as Curve
     from veilstream.solvers.api import curve as curve
     from veilstream.solvers.api import solve as solve
-    from veilstream.solvers.curves import Curve as Curve
     from veilstream.solvers.solution import Solution as Solution
     from veilstream.solvers.start import Started as Started
     from veilstream.solvers.start import start as start
@@ -78,8 +78,7 @@ _HOMES = {
     "veilstream.data.states": ["StateSpace"],
     "veilstream.errors": ["ImpossibleObservation", "InputError"],
     "veilstream.control.release": ["Releaser", "release_many"],
-    "veilstream.solvers.api": ["curve", "solve"],
-    "veilstream.solvers.curves": ["Curve"],
+    "veilstream.solvers.api": ["Curve", "curve", "solve"],
     "veilstream.solvers.solution": ["Solution"],
     "veilstream.solvers.start": ["Started", "start"],
 }

@@ -140,12 +140,12 @@ def test_today_within_a_limit_keeps_it_and_leaks_more():
     problem = builtin_problem("grid4x4-q1", Instantaneous(2))
     best = solve(problem, "myopic").leakage
     for shape in ("planar-laplace", "rounding"):
-        point = Baseline(shape, settings=5, steps=40, streams=16).within(problem)
+        point = points.least_within(problem, Baseline(shape, settings=5, steps=40, streams=16))
         a = point.policy.channel(point.policy.start())
         assert (a[~problem.allowed] == 0).all() and np.allclose(a.sum(1), 1)
         assert point.leakage > best
     uniform = problem.allowed / problem.allowed.sum(1, keepdims=True)  # the limit of a weak planar Laplace
-    weak = Baseline("planar-laplace", settings=5, steps=40, streams=16).within(problem)
+    weak = points.least_within(problem, Baseline("planar-laplace", settings=5, steps=40, streams=16))
     assert np.abs(weak.policy.channel(weak.policy.start()) - uniform).max() < 0.2
 
 

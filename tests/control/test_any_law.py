@@ -11,7 +11,7 @@ import veilstream as vs
 from oracles import random_chain, recomputed, recorded
 from veilstream.control.adaptive import Ladder
 from veilstream.control.feedback import MOVE_BITS, Feedback
-from veilstream.control.held_out import COPIES, HeldOut
+from veilstream.control.limit_check import COPIES, HeldOut
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.universal_bound import worst_of, worst_rate
 from veilstream.model.histories import TrueStates

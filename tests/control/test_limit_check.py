@@ -7,8 +7,7 @@ import pytest
 
 import veilstream as vs
 from oracles import recorded
-from veilstream.control.held_out import LEAST_UNITS, HeldOut
-from veilstream.control.limit_check import TOLERANCE, Verdict, check_limits, limits_json, weakest
+from veilstream.control.limit_check import LEAST_UNITS, TOLERANCE, HeldOut, Verdict, check_limits, limits_json, weakest
 from veilstream.control.replay import ReplayResult
 from veilstream.model.interval import Interval, ratio_interval
 

@@ -9,9 +9,8 @@ import pytest
 import veilstream as vs
 from oracles import joint_law, random_chain, some_memory
 from veilstream.audit.learned import window_law
-from veilstream.control.automaton import Automaton, product, window
+from veilstream.control.automaton import Automaton, ByGroup, ByMemory, kernel_of, product, window
 from veilstream.control.controller import Controller, aligned, cycle, schedule
-from veilstream.control.kernel import ByGroup, ByMemory, kernel_of
 from veilstream.control.stationary import LongRun, holds_all, rates
 from veilstream.errors import InputError
 from veilstream.model.problem import Average, Problem

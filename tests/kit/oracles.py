@@ -66,6 +66,17 @@ def joint_law(chain, policy):
     return law
 
 
+def dense_law(chain, policy):
+    """The same from its transition matrix, made number by number."""
+    a, next, P = policy.channel(np.arange(policy.n_memories)), policy.automaton.table, chain.transition
+    S, Z, Y = a.shape
+    T = np.zeros((S, Z, S, Z))
+    for s, z, y in product(range(S), range(Z), range(Y)):
+        T[s, z, next[s, y]] += a[s, z, y] * P[z]
+    balance = np.vstack([T.reshape(S * Z, -1).T - np.eye(S * Z), np.ones(S * Z)])
+    return np.linalg.lstsq(balance, np.eye(S * Z + 1)[-1], rcond=None)[0].reshape(S, Z)
+
+
 def some_memory(rng, Z=4, Y=3, S=7):
     """A controller with a random memory in which some states go on alike."""
     next = rng.integers(0, S, (S, Y))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from oracles import random_chain, recorded
+from oracles import dense_law, random_chain, recorded
 from veilstream.control.accountant import Accountant
 from veilstream.control.controller import cycle
 from veilstream.control.mechanism import Mechanism
-from veilstream.control.stationary import Step, rates
+from veilstream.control.stationary import rates
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.clock import Clock
@@ -98,7 +98,7 @@ def test_laws_entropy_and_rates_are_those_of_the_chain_on_phase_and_state():
     tables = np.stack([policy.at_phase(i).table() for i in range(4)])  # phases x S x Z x Y
     wide = vs.Controller.of_table(tables.transpose(1, 0, 2, 3).reshape(2, 12, 2), 1)
     # the phase is public: I(Z; Y | S, phase) = I(Z, phase; Y | S) - I(phase; Y | S), summed out by hand
-    mu = Step(big, wide).solved().reshape(2, 4, 3)
+    mu = dense_law(big, wide).reshape(2, 4, 3)
     m = mu[..., None] * tables.transpose(1, 0, 2, 3)
     p = m.sum(2, keepdims=True) / mu.sum(2)[:, :, None, None]
     assert rates(problem, policy).leakage == pytest.approx((m * np.log2(tables.transpose(1, 0, 2, 3) / p)).sum(), 1e-6)

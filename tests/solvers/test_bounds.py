@@ -153,7 +153,7 @@ def test_below_every_policy_and_close_to_the_best(seed):
     limit = Instantaneous(limit=float(np.sort(d, 1)[:, Y // 2].max()))
     problem = Problem(chain, d, limit if seed % 2 else Average(weight=1.0))
     weight = 0.0 if seed % 2 else 1.0
-    [point] = CausalBA(max_sweeps=1000, random_starts=0).at(problem, [weight])
+    [point] = CausalBA(max_sweeps=1000).at(problem, [weight])
     upper = point.objective(weight)
     found = certify(chain, problem.cost(weight), upper=upper, seconds=2)
     assert found.lower_bound <= upper + 1e-9
@@ -184,7 +184,7 @@ def test_where_nothing_need_leak_the_bound_is_zero_at_once():
 @pytest.mark.slow
 def test_large_problems_get_a_bound_without_memory():
     problem = builtin_problem("grid9x9-q2", Average(weight=1.0))
-    [point] = CausalBA(window=1, random_starts=0, max_sweeps=300).at(problem, [1.0])
+    [point] = CausalBA(window=1, max_sweeps=300).at(problem, [1.0])
     found = certify(problem.chain.transition, problem.cost(1.0), seconds=5)
     assert 0.98 * point.objective(1.0) < found.lower_bound <= point.objective(1.0)
 
@@ -197,7 +197,7 @@ def test_a_lifted_chain_needs_memory_and_gets_it():
         x.append(int((law[x[-1], x[-2]].cumsum() < u).sum()))
     chain = MarkovChain.fit([x], n_states=3, order=2)
     problem = Problem(chain, np.abs(np.subtract.outer(np.arange(3), np.arange(3))), Average(weight=1.0))
-    [point] = CausalBA(window=4, random_starts=0).at(problem, [1.0])
+    [point] = CausalBA(window=4).at(problem, [1.0])
     upper = point.objective(1.0)
     found = certify(chain, problem.cost(1.0), upper=upper, seconds=5)
     assert 0.98 * upper <= found.lower_bound <= upper

@@ -6,12 +6,11 @@ import pytest
 import veilstream as vs
 from veilstream.control.policy import restore
 from veilstream.solvers import LEARNED, METHODS
-from veilstream.solvers.baselines import SHAPES
 
 WEIGHT = 2.0
 PROBLEM = vs.builtin_problem("grid2x3-toy", vs.Average(weight=WEIGHT))
 SOLVERS = {
-    **{name: (name, {}) for name in [*METHODS, *SHAPES]},
+    **{name: (name, {}) for name in METHODS},
     "belief-greedy": ("belief-greedy", {"steps": 60, "streams": 40, "tolerance": 1e-3}),
     "causal-ba, window 2": ("causal-ba", {"window": 2}),
     "a2c": ("a2c", {"width": 16, "updates": 100, "streams": 64, "segments": 2}),
@@ -39,7 +38,7 @@ def best():
 
 
 def test_every_named_method_is_in_the_list():
-    assert {method for method, _ in SOLVERS.values()} == {*METHODS, *LEARNED, *SHAPES}
+    assert {method for method, _ in SOLVERS.values()} == {*METHODS, *LEARNED}
 
 
 def test_its_numbers_are_confirmed_by_simulation(solved):

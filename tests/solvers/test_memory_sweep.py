@@ -161,7 +161,7 @@ def test_the_search_takes_few_weights(monkeypatch):
     monkeypatch.setattr(CausalBA, "at", counted)
     point, _ = search.meet(problem, CausalBA(), Average(limit=limit))
     assert point.distortion == pytest.approx(limit, rel=2e-3) and point.distortion <= limit * (1 + 1e-9)
-    assert len(calls) <= 2 * search.ROUNDS + search.ROUGHLY
+    assert len(calls) <= 2 * search.ROUNDS
 
 
 def test_random_chains_meet_their_limits():

@@ -12,7 +12,7 @@ from scipy.optimize import linprog, minimize
 
 import veilstream as vs
 from benchmarks.core import plain_causal_ba
-from oracles import classical_rate, joint_law, random_chain, recomputed, sequence_information
+from oracles import classical_rate, dense_law, joint_law, random_chain, recomputed, sequence_information
 from veilstream.control import stationary
 from veilstream.control.controller import Controller, schedule
 from veilstream.control.stationary import LongRun, rates
@@ -278,16 +278,13 @@ def test_evaluate_agrees_with_enumeration():
 
 
 def test_steady_state_by_three_routes(monkeypatch):
-    """Power iteration, the dense solve and Arnoldi agree, and so do the two forms of the same policy."""
+    """Power iteration, Krylov's subspaces and the dense solve agree, and so do the two forms of the same policy."""
     problem = vs.builtin_problem("grid2x3-toy", vs.Average(weight=2.0))
     policy = vs.solve(problem, window=2).policy
     iterated = joint_law(problem.chain, policy)
     monkeypatch.setattr(stationary, "POWER_STEPS", 0)
-    dense = joint_law(problem.chain, policy)
-    monkeypatch.setattr(stationary, "DENSE_LIMIT", 0)
-    krylov = joint_law(problem.chain, policy)
-    assert dense == pytest.approx(iterated, abs=1e-8)
-    assert krylov == pytest.approx(iterated, abs=1e-8)
+    assert joint_law(problem.chain, policy) == pytest.approx(iterated, abs=1e-8)
+    assert dense_law(problem.chain, policy) == pytest.approx(iterated, abs=1e-8)
     plain = replace(
         policy, automaton=policy.automaton.apart, output_model=np.ones((1, 36, 6)), kernel=policy.table()[None]
     )

@@ -12,7 +12,7 @@ from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
 from veilstream.model.problem import Average, Both, Budget, Instantaneous
-from veilstream.solvers.totals import CLOSE, solve_total, tilted
+from veilstream.solvers.totals import CLOSE, tilted
 
 P = np.array([[0.8, 0.15, 0.05], [0.3, 0.6, 0.1], [0.2, 0.3, 0.5]])
 METER = StateSpace("bins", [[0.11], [0.42], [1.61]], ("low", "middle", "high"), "kWh", [0.25, 0.9])
@@ -37,7 +37,7 @@ def keeping(constraint):
     utility, values = meter()
     problem = utility.problem(constraint)
     more = {"certify": True, "certify_seconds": 2.0} if constraint == LIMIT else {}
-    return utility, values, problem, solve_total(problem, utility.total(), utility.replay, window=1, **more)
+    return utility, values, problem, vs.solve(problem, total=utility.total(), replay=utility.replay, window=1, **more)
 
 
 def mean_release(policy, symbols, levels):
@@ -104,7 +104,7 @@ def test_a_limit_so_loose_that_nothing_need_be_told_is_kept_by_turns():
     utility, _ = meter()
     loose = utility.problem(Average(limit=2.0))
     assert vs.solve(loose, window=1, replay=utility.replay).leakage < 1e-6
-    kept = solve_total(loose, utility.total(), utility.replay, window=1)
+    kept = vs.solve(loose, total=utility.total(), replay=utility.replay, window=1)
     assert abs(kept.total.off) < 0.02 and kept.leakage < 0.01  # two constants on a public schedule
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
 from veilstream.control.drift import Drift, Same, claimed_felt, span
-from veilstream.control.held_out import HELD_OUT, LEAST_UNITS, HeldOut
+from veilstream.control.limit_check import HELD_OUT, LEAST_UNITS, HeldOut
 from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.universal_bound import worst_rate
 from veilstream.data.crossval import losses

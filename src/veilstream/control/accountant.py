@@ -15,8 +15,7 @@ import numpy as np
 
 from veilstream.control.controller import Controller
 from veilstream.control.feedback import MOVE_BITS
-from veilstream.control.lookup import LEAST, Lookup
-from veilstream.control.policy import Memory, Policy
+from veilstream.control.policy import LEAST, Lookup, Memory, Policy
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import TrueStates
 from veilstream.model.information import Array, Index, dot

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.control.charge import Charge
+from veilstream.control.charge import Charge, Proof, prove
 from veilstream.control.controller import Controller
 from veilstream.control.feedback import Feedback
 from veilstream.control.policy import Export, Memory, Policy, restore
-from veilstream.control.potential import Proof, prove
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, Index

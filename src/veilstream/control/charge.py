@@ -23,6 +23,11 @@ move leads to the filter where the doubt is small, else to the potential where s
 can be paid from what has been saved so far (over what the truth would have been charged), else to the truth. On the
 potential only the bottom rung is gone to whatever it costs: the limit rests on that; other ways are open where they can
 be paid. A gap that leaves little doubt leads back to the filter.
+
+For the potential of rung i (`prove`), f_i(s,z) = D( a_i,s(.|z) || q_i(.|s) ) and f_i + T_i h_i - h_i = g_i, nearly: q_i
+is the output model of rung i in the long run, T_i the law of its next (memory, state), g_i its rate. Nothing has to be
+converged for the charge to hold. The free constants of the h_i make every change to the first rung free: who leaves it
+pays for both ways.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,10 +42,112 @@ from veilstream.control.accountant import Accountant, Streams
 from veilstream.control.controller import Controller
 from veilstream.control.feedback import MOVE_BITS
 from veilstream.control.policy import Memory
-from veilstream.control.potential import Proof, Rung
+from veilstream.control.stationary import LongRun, Step
+from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
-from veilstream.model.information import Array, Index, dot, entropy
+from veilstream.model.information import Array, Index, divergence, dot, entropy, normalised
 from veilstream.model.problem import leakage, output_law, posterior
+
+ACCURACY, RESTART = 1e-10, 100  # of the potential, relative; directions kept while it is solved for
+ROUNDS, SETTLED = 100, 1e-7  # of a public clock, and the change of the potential in one that counts as none
+LEAST_LAW = 1e-9  # of what is shown at all, in an output model: keeps f finite
+
+
+class Proof(NamedTuple):
+    """What the potential's charge is made of; anybody can check it (`Charge` does), however it was found."""
+
+    potential: Array  # R x M x |Z|: h_i, bits; a memory of M is (phase, s)
+    law: Array  # R x M x |Y|: q_i
+
+
+class Rung(NamedTuple):
+    """One policy of a ladder, phase by phase."""
+
+    table: Array  # phases x S x |Z| x |Y|
+    to: Index  # S x |Y|: next(s,y)
+    chain: MarkovChain
+
+    @classmethod
+    def of(cls, policy: Controller, chain: MarkovChain) -> "Rung":
+        if policy.phases != chain.phases:
+            raise InputError("a ladder around a clock needs policies that look at it")
+        tables = [Step(chain.at(phase), policy, phase).table() for phase in range(chain.phases)]
+        return cls(np.stack(tables), policy.automaton.table, chain)
+
+    def loss(self, q: Array) -> Array:
+        """f(s,z) = D( a_s(.|z) || q(.|s) ) at every phase."""
+        return divergence(self.table, q[:, :, None, :])
+
+    def ahead(self, h: Array, phase: int = 0) -> Array:
+        """T h from this phase: what is expected of h, S x |Z|, at the next (memory, state)."""
+        follow = (h @ self.chain.at(phase).transition.T)[self.to]
+        return np.asarray(np.einsum("szy,syz->sz", self.table[phase], follow))
+
+
+def prove(rungs: Sequence[Controller], first: int, chain: MarkovChain) -> Proof:
+    """An output model and a potential for every rung; first: the one a stream starts from."""
+    if chain.order > 1:
+        raise InputError("a ladder is for chains of order 1")
+    laws, potentials = [], []
+    for policy in rungs:
+        rung = Rung.of(policy, chain)
+        mu = long_run_law(policy, chain)
+        q = output_model(rung.table, mu)
+        laws.append(q.reshape(-1, policy.n_outputs))
+        potentials.append(relative_value(rung.loss(q), rung, mu).reshape(-1, len(chain)))
+    return Proof(anchored(np.array(potentials), first), np.array(laws))
+
+
+def long_run_law(policy: Controller, chain: MarkovChain) -> Array:
+    """mu(s,z) at every phase, phases x S x |Z|, each summing to its share of the round."""
+    laws = LongRun(chain, policy).laws
+    mu = np.zeros((chain.phases, *laws[0].shape))
+    for phase, law in zip(chain.around.tolist(), laws, strict=True):
+        mu[phase] += law / len(laws)
+    return mu
+
+
+def output_model(table: Array, mu: Array) -> Array:
+    """q(y|s) of the long run, with a little of everything that s may show."""
+    shown = (mu[..., None] * table).sum(-2)
+    seen = shown.sum(-1, keepdims=True)
+    r = np.where(seen > 0, shown / np.where(seen > 0, seen, 1), table.mean(-2))
+    return normalised(r + LEAST_LAW * (table.max(-2) > 0))
+
+
+def relative_value(f: Array, rung: Rung, mu: Array) -> Array:
+    """h with f + T h - h = g, g = sum mu f: solved for, or around the clock by going back through its rounds."""
+    g = float((mu * f).sum())
+    if rung.chain.phases == 1:
+        return without_clock(f[0] - g, rung, mu[0])[None]
+    h, around = np.zeros_like(f), rung.chain.around.tolist()
+    for _ in range(ROUNDS):
+        before = h.copy()
+        for phase, after in zip(reversed(around), [around[0], *around[:0:-1]], strict=True):
+            h[phase] = f[phase] + rung.ahead(h[after], phase) - g
+        h -= h.mean()
+        if np.abs(h - before).max() < SETTLED:
+            break
+    return h
+
+
+def without_clock(excess: Array, rung: Rung, mu: Array) -> Array:
+    """h with h - T h = excess, and mean 0 under mu."""
+    from scipy.sparse.linalg import LinearOperator, gmres
+
+    flat, n = mu.ravel(), excess.size
+
+    def left(v: Array) -> Array:
+        return v - rung.ahead(v.reshape(excess.shape)).ravel() + flat @ v
+
+    h, _ = gmres(LinearOperator((n, n), left), excess.ravel(), rtol=ACCURACY, restart=min(n, RESTART), maxiter=20)
+    return np.asarray(h.reshape(excess.shape))
+
+
+def anchored(h: Array, first: int) -> Array:
+    """The potentials with constants that make every change to the first rung free, and none negative."""
+    return np.asarray(h + (h[first] - h).max((1, 2), keepdims=True))
+
 
 MOST_DOUBT = 0.5  # bits: steps cost at most 2^0.5 times what the filter says, or another charge is taken
 NO_DOUBT = 0.05  # bits: so little that a stream that has saved nothing goes by the filter all the same
@@ -118,7 +225,7 @@ class Charge(Accountant):
         bits = entropy(now.prior)  # before the first release
         for k in np.unique(now.age[now.age > 0]).astype(int).tolist():
             here, last = now.age == k, step[now.age == k] - k
-            each = self._one_step[self.chain.phase(last)] if k == 1 else self._each(self._entropies, k, last)
+            each = self._one_step[self.chain.phase(last)] if k == 1 else self._after(k, last).entropies
             bits[here] = dot(now.last[here], each)
         return np.asarray(np.exp2(now.doubt) * bits)
 
@@ -158,10 +265,11 @@ class Charge(Accountant):
         unsure = (now.charge != FILTER) | (now.doubt > 0)
         if not unsure.any():
             return bits, gone.packed()
-        doubt = np.minimum(self._each(self._doubt, k, s.step)[:, 0], np.where(now.charge == FILTER, now.doubt, np.inf))
+        after = self._after(k, s.step)
+        doubt = np.minimum(after.doubt, np.where(now.charge == FILTER, now.doubt, np.inf))
         back, potential = unsure & (doubt <= MOST_DOUBT), now.charge == POTENTIAL
         back &= (now.charge != TRUTH) | (doubt <= NO_DOUBT)
-        gap = np.take_along_axis(self._each(self._gap, k, s.step), (s.memory // self.shared)[:, None], -1)[:, 0]
+        gap = np.take_along_axis(after.gap, (s.memory // self.shared)[:, None], -1)[:, 0]
         bits[potential & ~back] = gap[potential & ~back]
         return bits, gone.where(back, charge=FILTER, doubt=doubt).packed()
 
@@ -171,7 +279,7 @@ class Charge(Accountant):
         saved, doubt = np.maximum(now.truth - s.total, 0), np.empty(len(since))
         for k in np.unique(since).tolist():
             here = since == k
-            doubt[here] = self._each(self._doubt, k, s.step[here] - k)[:, 0]
+            doubt[here] = self._after(k, s.step[here] - k).doubt
         h = self.proof.potential[rung, s.memory % self.shared]
         enter = np.exp2(now.doubt) * (dot(now.prior, h) - self.h.min())
         stay = np.where(now.charge == POTENTIAL, 0, enter) + MOVE_BITS
@@ -197,41 +305,33 @@ class Charge(Accountant):
 
     # --- k steps of the chain ----------------------------------------------------------------------------
 
-    def _each(self, what: Callable[[int, int], Array], k: int, first: Index) -> Array:
-        """`what` of the k steps from each of these on: n x ..."""
+    def _after(self, k: int, first: Index) -> "Ahead":
+        """Of the k steps from each of these on: n x ..."""
         starts, at = np.unique(first if self.chain.phases > 1 else np.zeros_like(first), return_inverse=True)
-        return np.stack([what(k, start) for start in starts.tolist()])[at]
+        return Ahead(*(np.stack(v)[at] for v in zip(*(self._ahead(k, one) for one in starts.tolist()), strict=True)))
 
-    def _powers(self, k: int, first: int) -> Array:
-        """P^k, around the clock."""
-        Z = len(self.chain)
-        return self.chain.later(np.eye(Z), k, np.full(Z, first))
+    @cached_property
+    def _ahead(self) -> Callable[[int, int], "Ahead"]:
+        def ahead(k: int, first: int) -> Ahead:
+            powers = self.chain.later(np.eye(len(self.chain)), k, np.full(len(self.chain), first))
+            phase, after = self.chain.phase(np.array([first, first + k]))
+            gap = (self.h[:, after] @ powers.T - self.h[:, phase]).max((1, 2))
+            return Ahead(entropy(powers), np.array(projective_diameter(powers)), np.maximum(gap, 0))
+
+        return lru_cache(KEPT)(ahead)
 
     @cached_property
     def _one_step(self) -> Array:
         """H(P(z,.)) at every phase."""
         return np.stack([entropy(self.chain.at(phase).transition) for phase in range(self.chain.phases)])
 
-    @cached_property
-    def _entropies(self) -> Callable[[int, int], Array]:
-        """H(P^k(z,.))."""
-        return lru_cache(KEPT)(lambda k, first: entropy(self._powers(k, first)))
 
-    @cached_property
-    def _doubt(self) -> Callable[[int, int], Array]:
-        """Delta(P^k)."""
-        return lru_cache(KEPT)(lambda k, first: np.array([projective_diameter(self._powers(k, first))]))
+class Ahead(NamedTuple):
+    """What k steps of the chain do, P^k."""
 
-    @cached_property
-    def _gap(self) -> Callable[[int, int], Array]:
-        """max (P^k h_i - h_i) of every rung."""
-
-        def bits(k: int, first: int) -> Array:
-            phase, after = self.chain.phase(np.array([first, first + k]))
-            moved = self.h[:, after] @ self._powers(k, first).T
-            return np.asarray(np.maximum((moved - self.h[:, phase]).max((1, 2)), 0))
-
-        return lru_cache(KEPT)(bits)
+    entropies: Array  # |Z|: H(P^k(z,.))
+    doubt: Array  # Delta(P^k)
+    gap: Array  # R: max (P^k h_i - h_i) of every rung
 
 
 def projective_diameter(P: Array) -> float:

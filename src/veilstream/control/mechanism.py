@@ -16,7 +16,7 @@ law restricted to what every state may show: nothing is added, and the belief mo
 to every state the stream is silent (y = SILENT) for that step.
 """
 
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,8 +25,7 @@ from veilstream.control.accountant import Accountant, BeliefFilter, Capacity, St
 from veilstream.control.adaptive import Ladder
 from veilstream.control.controller import Controller
 from veilstream.control.feedback import BOTTOM, DOWN, HALF, STAY, UP, WAYS, Excess
-from veilstream.control.lookup import Lookup
-from veilstream.control.policy import Policy
+from veilstream.control.policy import Lookup, Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain, draw
 from veilstream.model.histories import BLIND, TrueStates
@@ -37,13 +36,6 @@ MOST_CELLS = 1 << 24  # channel entries held at once
 SILENT = -1  # as a release: nothing was released at this step
 
 MeterName = Literal["exact", "capacity"]
-
-
-class Moving(Protocol):
-    """A policy with feedback."""
-
-    def moved(self, memory: Any, way: Index) -> Any: ...
-    def rung(self, memory: Any) -> Index: ...
 
 
 class View(NamedTuple):
@@ -207,8 +199,8 @@ class Mechanism:
         return Streams(self.policy.at(memory, s.step + 1), belief, total, s.step + 1)
 
 
-def moved(policy: Moving, meter: Accountant, ceiling: float | None, s: Streams, account: Excess) -> Streams:
-    """The public moves of streams that passed a boundary since their last release.
+def moved(policy: Any, meter: Accountant, ceiling: float | None, s: Streams, account: Excess) -> Streams:
+    """The public moves of streams that passed a boundary since their last release; policy: one with feedback.
 
     The account is private, and leaves through these moves alone. A way beyond the ceiling, or that the meter has no
     price for (infinite), is not open, and the next one towards staying is taken instead; which ones are is public.

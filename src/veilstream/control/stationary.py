@@ -19,22 +19,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from veilstream.control.automaton import kernel_of
 from veilstream.control.controller import Controller, controller_of
-from veilstream.control.kernel import kernel_of
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
-from veilstream.model.information import Array, Index, xlog2
+from veilstream.model.information import Array, xlog2
 from veilstream.model.problem import Problem
 
-DENSE_LIMIT = 1100  # (memory, state) pairs up to which the stationary law is solved for directly
 SETTLED, LARGE, LARGE_SETTLED = 1e-11, 500_000, 1e-9  # total variation in a step of a law that counts as stationary
 POWER_STEPS = 300
-VECTORS = 20  # kept by Arnoldi's method where powers do not settle
+VECTORS = 20  # kept by Krylov's method where powers do not settle
 PERIODS, PERIOD_SETTLED = 100, 1e-7  # rounds of a clock, and the total variation in one that counts as none
 STARTUP_STEPS = 5000
 OCCURS, ALIKE = 1e-9, 1e-6  # a probability that counts as some, a difference of probabilities that counts as none
-STARTS, STARTUP_LEAST = 8, 20  # of a round of a public clock, and steps looked at after each
+STARTS, STARTUP_LEAST = 8, 5  # of a round of a public clock, and steps looked at after each
 STARTUP_BITS = 1e-3  # what may be left of the start-up bits when they are added up no further
 
 
@@ -120,36 +119,11 @@ class Step:
         """a_s(y|z), S x Z x Y."""
         return self.policy.at_phase(self.phase).channel(np.arange(len(self.automaton)))
 
-    def transition(self, states: Index | slice = slice(None)) -> Array:
-        """T((s,z), (s',z')) = sum over y leading from s to s' of a_s(y|z) P(z,z'), for these states."""
-        a, P = self.table()[:, states], self.chain.transition[states][:, states]
-        S, Z, Y = a.shape
-        T = np.zeros((S, S, Z, Z))
-        s, y = np.divmod(np.arange(S * Y), Y)
-        np.add.at(T, (s, self.automaton.next(s, y)), a[s, :, y][:, :, None] * P)
-        return T.swapaxes(1, 2).reshape(S * Z, S * Z)
-
-    def solved(self) -> Array | None:
-        """The stationary law, where it is small enough to be solved for."""
-        mu = np.zeros_like(self.guess())
-        if mu.size > DENSE_LIMIT:
-            return None
-        for states in self.chain.closed_classes:
-            T = self.transition(states)
-            A = np.eye(len(T)) - T.T
-            A[-1] = 1  # in place of one balance equation, which the others imply: the law sums to 1
-            law = np.maximum(np.linalg.lstsq(A, np.eye(len(T))[-1], rcond=None)[0], 0)
-            mu[:, states] += self.chain.stationary[states].sum() * law.reshape(len(mu), -1) / law.sum()
-        return mu
-
 
 def stationary_law(step: Step, chain: MarkovChain, guess: Array | None = None) -> Array:
     """mu = mu T over (memory, state); a chain with several closed classes keeps its stationary weights."""
     mu, done = power(step, chain, step.guess() if guess is None else guess)
-    if done:
-        return mu
-    solved = step.solved()
-    return solved if solved is not None else arnoldi(step, chain, mu)
+    return mu if done else solved(step, chain, mu)
 
 
 def power(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> tuple[Array, bool]:
@@ -165,21 +139,24 @@ def power(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> tupl
     return mu, False
 
 
-def arnoldi(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> Array:
-    """The law that a step leaves alone, from one near it; `mu` itself where that law is not the only one."""
-    if len(chain.closed_classes) > 1:
-        return mu
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
+def solved(step: Callable[[Array], Array], chain: MarkovChain, mu: Array) -> Array:
+    """The law that a step leaves alone, from one near it, by Krylov's subspaces: for each closed class k of the chain
 
-    def half_step(v: Array) -> Array:
-        return (v + step(v.reshape(mu.shape)).ravel()) / 2
+    mu - mu T + sum_k mu(k) u_k = sum_k pi(k) u_k,        u_k: the law so far within the class, pi(k) its weight
+    """
+    from scipy.sparse.linalg import LinearOperator, gmres
 
-    operator = LinearOperator((mu.size, mu.size), half_step)
-    try:
-        _, vector = eigs(operator, k=1, which="LM", v0=mu.ravel(), ncv=VECTORS, tol=SETTLED, maxiter=200)
-    except ArpackNoConvergence:
-        return mu
-    law = np.abs(vector[:, 0].real).reshape(mu.shape)
+    inside = np.stack([np.isin(np.arange(len(chain)), states) for states in chain.closed_classes])  # K x Z
+    near = mu * inside[:, None]
+    near /= np.maximum(near.sum((1, 2), keepdims=True), 1e-300)
+
+    def left(v: Array) -> Array:
+        law = v.reshape(mu.shape)
+        return np.asarray((law - step(law) + np.tensordot(inside @ law.sum(0), near, 1)).ravel())
+
+    operator, right = LinearOperator((mu.size, mu.size), left), np.tensordot(inside @ chain.stationary, near, 1)
+    v, _ = gmres(operator, right.ravel(), x0=mu.ravel(), rtol=SETTLED, restart=min(VECTORS, mu.size), maxiter=200)
+    law = np.maximum(v.reshape(mu.shape), 0)
     return np.asarray(law / law.sum())
 
 
@@ -236,37 +213,27 @@ class LongRun:
         """
         if len(self.steps) != len(self.chain.around):
             return None
-        if len(self.steps) == 1:
-            return excess_bits(self.steps[0], self.steps[0].opening(self.chain.initial), d, self.rates(d).leakage)
-        n, settled = len(self.steps), [found.leakage for found in self.by_step(d)]
-        total, starts = 0.0, np.unique(np.linspace(0, n, STARTS, endpoint=False).astype(int))
-        for first in starts:
-            mu = self.steps[first].opening(self.chain.at(self.chain.around[first]).initial)
-            for t in range(first, first + STARTUP_STEPS):
-                excess = self.steps[t % n].rates(mu, d).leakage - settled[t % n]
-                total += excess
-                if abs(excess) * (t - first) < STARTUP_BITS and t - first >= STARTUP_LEAST:
-                    break
-                mu = self.steps[t % n](mu)
-        return float(total / len(starts))
+        settled = [found.leakage for found in self.by_step(d)]
+        starts = np.unique(np.linspace(0, len(self.steps), STARTS, endpoint=False).astype(int))
+        return float(np.mean([self._excess_bits(int(first), d, settled) for first in starts]))
 
+    def _excess_bits(self, first: int, d: Array, settled: list[float]) -> float:
+        """What a stream that begins at this step of the round adds, until what may be left is next to nothing.
 
-def excess_bits(step: Step, mu: Array, distortion: Array, rate: float) -> float:
-    """sum_t (leakage at t - rate) from the law mu on.
-
-    The excess is looked at every step at first, then ever more rarely (trapezoids between), until what may be left is
-    under a thousandth of a bit.
-    """
-    excess = step.rates(mu, distortion).leakage - rate
-    total, before, t = excess, excess, 0
-    while t < STARTUP_STEPS and (t < 5 or max(abs(before), abs(excess)) * max(t, 20) > STARTUP_BITS):
-        stride = 1 + t // 32
-        for _ in range(stride):
-            mu = step(mu)
-        before, excess = excess, step.rates(mu, distortion).leakage - rate
-        total += stride * excess + (stride - 1) * (before - excess) / 2
-        t += stride
-    return total
+        Without a clock the excess is looked at every step at first, then ever more rarely (trapezoids between).
+        """
+        n, total, before, t, stride = len(self.steps), 0.0, 0.0, 0, 1
+        mu = self.steps[first].opening(self.chain.at(self.chain.around[first]).initial)
+        while True:
+            excess = self.steps[(first + t) % n].rates(mu, d).leakage - settled[(first + t) % n]
+            total += stride * excess + (stride - 1) * (before - excess) / 2
+            enough = max(abs(before), abs(excess)) * max(t, 20) <= STARTUP_BITS and t >= STARTUP_LEAST
+            if enough or t >= STARTUP_STEPS:
+                return total
+            before, stride = excess, 1 if n > 1 else 1 + t // 32
+            for step in range(first + t, first + t + stride):
+                mu = self.steps[step % n](mu)
+            t += stride
 
 
 def long_run(chain: MarkovChain, policy: Policy) -> LongRun | None:

@@ -36,7 +36,6 @@ MOST_ENTRIES = 4_000_000  # of a table whose worst case is looked for
 ROUNDS, LEAST_ROUNDS, WORK = 300, 15, 40_000_000  # fewer rounds for larger tables: each of them gives a bound
 ENOUGH = 1e-4  # relative: the bound falls by less than this in TEN rounds
 TEN, ROUGH = 10, 1e-3
-MOST_CHANNELS = 1 << 27  # entries of channels that are looked at one by one
 
 
 def worst_rate(policy: Policy) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.control.held_out import LEAST_UNITS
+from veilstream.control.limit_check import LEAST_UNITS
 from veilstream.data.crossval import losses
 from veilstream.data.readings import MICROSECONDS, Readings
 from veilstream.data.spec import Recording

@@ -20,8 +20,7 @@ from typing import Any
 import msgspec
 
 from veilstream.control.drift import Drift, claimed_felt
-from veilstream.control.held_out import LEAST_UNITS
-from veilstream.control.limit_check import LimitCheck
+from veilstream.control.limit_check import LEAST_UNITS, LimitCheck
 from veilstream.gateway.drift import Watched
 from veilstream.gateway.place import check_private, is_owned
 from veilstream.gateway.records import SCHEMA, StoreError, Stream, tomb

@@ -27,8 +27,7 @@ from veilstream.errors import InputError
 from veilstream.model.clock import Clock
 from veilstream.model.counts import check_histories, fitted
 from veilstream.model.information import Array, Index, entropy, normalised, rows_times
-from veilstream.model.powers import Powers, stationary_law
-from veilstream.model.structure import absorption, checked_stochastic, closed_classes, period
+from veilstream.model.structure import Powers, absorption, checked_stochastic, closed_classes, period, stationary_law
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -14,7 +14,7 @@ from veilstream.control.replay import Replay
 from veilstream.control.stationary import LongRun
 from veilstream.errors import InputError
 from veilstream.model.information import Array
-from veilstream.model.problem import Problem
+from veilstream.model.problem import Average, Problem
 from veilstream.solvers.search import exact_end, first_weights, slope
 from veilstream.solvers.solution import Point, Progress, Solver
 
@@ -98,18 +98,20 @@ class Climb:
 def climb(
     problem: Problem,
     solver: Solver,
-    limit: float,
     every: int,
     replay: Replay | None = None,
     chosen_on: Replay | None = None,
     max_bits: float | None = None,
     progress: Progress | None = None,
 ) -> Climb:
-    """Rungs from the most accurate release to twice the limit.
+    """Rungs from the most accurate release to twice the limit on the mean.
 
     replay: recorded streams that the limit is about. chosen_on: others, that the first rung is chosen on. max_bits: no
     rung that leaks more per step; the limit is then no longer promised.
     """
+    average = problem.average
+    if not isinstance(average, Average) or (limit := average.limit) is None:
+        raise InputError("`feedback` keeps a mean limit: give one (`avg`)")
     if problem.n_outputs**2 * problem.n_states * problem.chain.phases > LARGEST:
         raise InputError(f"a ladder over {problem.n_states} states is too large; fit fewer")
 

@@ -17,13 +17,11 @@ from veilstream.data.utility import Utility
 from veilstream.errors import Infeasible, InputError
 from veilstream.model.builtin import builtin_problem
 from veilstream.model.problem import Average, Both, Instantaneous, Problem
-from veilstream.shown import Progress, caution, watching
+from veilstream.shown import Progress, Rows, Shown, caution, picture, watching
 from veilstream.solvers import curve as curve_of
 from veilstream.solvers import solve as solve_problem
-from veilstream.solvers.curves import Curve
 from veilstream.solvers.search import axis_of
 from veilstream.solvers.solution import Solution, Solver, mean_distortion
-from veilstream.solvers.totals import solve_total
 from veilstream.solvers.warnings import about_forbidden, about_later, about_limit, honest, quantile_in
 
 BUILTIN = "builtin:"
@@ -99,24 +97,20 @@ def solve(
             raise InputError(f"a problem has its constraint already; {name} is for a model")
         if isinstance(feedback, str):
             raise InputError(f"`feedback` of a problem is a number of steps, found {feedback!r}")
-        options |= {"window": window, "certify": certify, "seed": seed, "feedback": feedback, "max_bits": max_bits}
+        options |= {"feedback": feedback, "max_bits": max_bits}
         with watching("solving", progress) as tell:
-            return solve_problem(problem, method, progress=tell, **options)
+            return solve_problem(problem, method, window, certify, seed, tell, **options)
     limit, quantile = quantile_of(max)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
     asked = feasible(utility, model, (avg, limit, weight, budget), quantile, show)
     total = utility.total() if keep_total else None
     if total is not None and feedback is not None:
         raise InputError("`keep_total` and `feedback` cannot be had together; give one of them")
-    options |= {"window": window, "certify": certify, "seed": seed, "held_out": utility.held_out}
+    recording = Recording() if model is None else model.recording
+    every = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
+    options |= {"replay": utility.replay, "held_out": utility.held_out, "total": total}
     with watching("solving", progress) as tell:
-        if total is None or utility.replay is None:
-            recording = Recording() if model is None else model.recording
-            every = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
-            options |= {"replay": utility.replay, "feedback": every, "max_bits": max_bits}
-            found = solve_problem(asked, method, progress=tell, **options)
-        else:
-            found = solve_total(asked, total, utility.replay, tell, method=method, **options)
+        found = solve_problem(asked, method, window, certify, seed, tell, feedback=every, max_bits=max_bits, **options)
     found = honest(found, {} if model is None else model.provenance)
     said = {"`avg`": "" if avg is None else str(avg), "`max`": "" if limit is None else str(limit)}
     bare = [line for k, v in said.items() for line in about_limit(k, v, utility.unit, utility.blind)]
@@ -196,6 +190,30 @@ def curve(
     words = _words(distortion, show)
     known = {} if model is None else model.provenance
     return Curve(replace(honest(s, known), asked=Asked(utility, model, seed, words)) for s in found)
+
+
+class Curve(list[Solution], Shown):
+    """The list of solutions that `curve` gives.
+
+    >>> import veilstream as vs
+    >>> vs.curve("builtin:binary", weights=[1.0, 4.0])
+    <Curve binary: 2 points of causal-ba, 0.14 to 0.41 bits per step>
+    """
+
+    __repr__ = Shown.__repr__
+
+    def plot(self, ax: Any = None) -> Any:
+        """A matplotlib Figure: bits per step against distortion; ax: axes to draw on instead."""
+        return picture("curve", self, ax)
+
+    def about(self) -> tuple[str, Rows]:
+        if not self:
+            return "without points", []
+        bits = [s.leakage for s in self]
+        methods = ", ".join(dict.fromkeys(s.method for s in self))
+        span = f"{min(bits):.2g} to {max(bits):.2g} bits per step"
+        rows = [(f"{s.distortion:.3g} {s.unit}".rstrip(), f"{s.leakage:.4f} bits per step, {s.level}") for s in self]
+        return f"{self[0].problem.chain.name}: {len(self)} points of {methods}, {span}", rows
 
 
 def utility_of(

@@ -5,7 +5,8 @@
     rounding             the middle of the zone x lies in
     constant             always the symbol nearest to everything
 
-Their leakage is the true one, by exact belief: a provider who knows the chain filters what they add.
+And belief-greedy: Blahut-Arimoto at the provider's exact belief, step by step, no look-ahead. The leakage of all is the
+true one, by exact belief: a provider who knows the chain filters what they add.
 """
 
 from collections.abc import Callable
@@ -14,12 +15,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from veilstream.control.belief import BeliefPolicy, GreedyRule
 from veilstream.control.controller import Controller
 from veilstream.control.evaluate import evaluate
 from veilstream.control.replay import Replay
 from veilstream.errors import InputError
 from veilstream.model.information import Array, normalised
 from veilstream.model.problem import Average, Budget, Problem
+from veilstream.shown import within
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 
 
@@ -75,19 +78,15 @@ class Baseline(Solver):
     streams: int = 128
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if self.shape not in SHAPES:
-            raise InputError(f"unknown baseline {self.shape!r}; known: {', '.join(SHAPES)}")
-
     def family(self, problem: Problem, progress: Progress | None = None) -> list[Point]:
         """Every setting with its true leakage and distortion."""
         points, seen = [], set()
-        strengths = self._strengths(problem)
+        strengths = self.strengths(problem)
         for i, strength in enumerate(strengths):
             a = self._channel(problem, strength)
             if a.tobytes() not in seen:
                 seen.add(a.tobytes())
-                points.append(self._point(problem, a))
+                points.append(self.point(problem, a))
             if progress:
                 progress((i + 1) / len(strengths), f"{self.shape} setting {i + 1}")
         return points
@@ -108,30 +107,16 @@ class Baseline(Solver):
         """The weakest setting whose mean distortion is within the limit (bisection: it falls with the strength)."""
         if not isinstance(constraint, Average) or (limit := constraint.limit) is None:
             return None
-        low, high = self._strengths(problem)[[0, -1]]
+        low, high = self.strengths(problem)[[0, -1]]
         if self._distortion(problem, self._channel(problem, high)) > limit * (1 + 1e-9):
             raise InputError(f"{self.shape} cannot reach an average distortion of {limit:g}")
         for _ in range(60):
             middle = (low + high) / 2
-            if self._distortion(problem, self._channel(problem, middle)) <= limit:
-                high = middle
-            else:
-                low = middle
-        return self._point(problem, self._channel(problem, high)), 0.0
+            enough = self._distortion(problem, self._channel(problem, middle)) <= limit
+            low, high = (low, middle) if enough else (middle, high)
+        return self.point(problem, self._channel(problem, high)), 0.0
 
-    def within(self, problem: Problem) -> Point:
-        """Under a limit at every step: forbidden releases struck out, rows made whole again, and of all settings the
-        one that leaks least. A setting that leaves some state nothing to release is passed over."""
-        found = []
-        for strength in self._strengths(problem):
-            a = SHAPES[self.shape][0](problem, float(strength)) * problem.allowed
-            if (a.sum(1) > 0).all():
-                found.append(self._point(problem, a / a.sum(1, keepdims=True)))
-        if not found:
-            raise InputError(f"{self.shape} cannot keep a limit of {problem.constraint} in any setting")
-        return min(found, key=lambda p: p.leakage)
-
-    def _strengths(self, problem: Problem) -> Array:
+    def strengths(self, problem: Problem) -> Array:
         _, low, high = SHAPES[self.shape]
         if self.shape != "planar-laplace":
             return np.linspace(low, high, self.settings)
@@ -151,8 +136,27 @@ class Baseline(Solver):
     def _distortion(problem: Problem, a: Array) -> float:
         return float(problem.chain.stationary @ (a * problem.distortion).sum(1))
 
-    def _point(self, problem: Problem, a: Array) -> Point:
+    def point(self, problem: Problem, a: Array) -> Point:
         policy = Controller.of_table(a)
         ev = evaluate(problem, policy, self.steps, self.streams, seed=self.seed)
         exact = {"distortion": self._distortion(problem, a), "distortion_se": 0.0}
         return Point.estimated(policy, ev, status=Status.GIVEN, **exact)
+
+
+@dataclass(frozen=True)
+class BeliefGreedy(Solver):
+    steps: int = 200
+    streams: int = 64
+    tolerance: float = 1e-4  # bits, of each step's Blahut-Arimoto
+    seed: int = 0
+
+    def at(
+        self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
+    ) -> list[Point]:
+        points, n = [], len(weights)
+        for i, weight in enumerate(weights):
+            policy = BeliefPolicy(problem.chain, GreedyRule(problem.cost(weight), self.tolerance))
+            tell = within(progress, i / n, (i + 1) / n, f"weight {i + 1} of {n}: ")
+            ev = evaluate(problem, policy, self.steps, self.streams, seed=self.seed, progress=tell)
+            points.append(Point.estimated(policy, ev))
+        return points

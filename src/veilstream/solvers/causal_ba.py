@@ -1,9 +1,9 @@
 """Causal Blahut-Arimoto: the best policy with a given memory, for many weights at once.
 
-The alternation of `sweep` falls into local minima on sticky chains, so it is run from several starts, some of them
-annealed from a larger or a smaller weight, as one batch. All policies found, at every weight, then compete at each
-weight: the optimum is concave in the weight, and so is the envelope they span. Where no window was asked for the best
-at each weight goes on with ever finer memories, split where they forget most (`Sweep.refined`).
+The alternation of `sweep` falls into local minima on sticky chains, so it is run from several starts, as one batch.
+All policies found, at every weight, then compete at each weight: the optimum is concave in the weight, and so is the
+envelope they span. Where no window was asked for the best at each weight goes on with ever finer memories, split where
+they forget most (`Sweep.refined`).
 """
 
 from dataclasses import dataclass, replace
@@ -16,22 +16,19 @@ from veilstream.control.automaton import Automaton, window
 from veilstream.control.controller import Controller
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
-from veilstream.model.chain import MarkovChain
-from veilstream.model.information import Array, Index
+from veilstream.model.information import Array
 from veilstream.model.problem import Problem
-from veilstream.solvers.runs import LARGE, Runs
-from veilstream.solvers.size import fitting, free_bytes
 from veilstream.solvers.solution import Point, Progress, Solver, Status
-from veilstream.solvers.starts import MIXED, annealing, constants, newest, starting_models
-from veilstream.solvers.sweep import Sweep, Tables
+from veilstream.solvers.starts import constants, fitting, free_bytes, newest, starting_models
+from veilstream.solvers.sweep import Runs, Sweep, Tables
 
 LARGE_TABLE = 16_000  # numbers in one alpha from which one start will do, in single precision
-LARGE_TOLERANCE = 1e-4  # and this tolerance, between looks that are few sweeps apart
+LARGE_TOLERANCE = 1e-4  # and this tolerance
 ROUGH_TOLERANCE = 3e-3  # while the region of a limit is looked for
 LARGEST_MEMORY = 4_000_000  # numbers in a table S x Y x Z, over the batch, up to which a memory grows by itself
 GROWTH = 1.5  # of a memory, from one to the next
+ABOVE = 4.0  # times the weight: where runs begin that are followed down to it
 LEAST_GROWTH = 2e-4  # relative: a memory that gains less is the last
-MANY = 20  # states from which a first look around takes one start
 SPREAD = 1e-3  # of the uniform law, in the output model of a policy to go on from
 
 
@@ -44,7 +41,7 @@ class CausalBA(Solver):
     grow: bool = True  # without a window: a memory made to measure
     tolerance: float = 1e-5  # relative change of the value between two looks
     max_sweeps: int = 3000
-    random_starts: int = 2
+    random_starts: int = 0  # beside the usual three
     most_starts: int = 100
     look_ahead: bool = True
     seed: int = 0
@@ -69,30 +66,19 @@ class CausalBA(Solver):
             sweep, tables = warm.warm
             return [self._onwards(problem, w, sweep.automaton, tables) for w in np.asarray(weights, float).tolist()]
         weights, w = np.asarray(weights, dtype=float), self._first_window(problem)
-        found = constants(problem, w)
-        starts = self._starts(problem, weights, progress)
+        models = starting_models(problem, w, self.random_starts, self.seed)
+        one = self._large(problem) or problem.chain.phases > 1  # all have led to the same: the truth's is the nearest
+        models, found = models[1:2] if one else models[: self.most_starts], constants(problem, w)
         free = free_bytes(self.memory_gb)
-        each = fitting(problem, w, starts.shape[1], self._dtype(problem), free)  # one weight must fit
+        each = fitting(problem, w, len(models), self._dtype(problem), free)  # one weight must fit
         at_once = max(1, int(min(free // each, len(weights))))  # several are run at once where they do
         for first in range(0, len(weights), at_once):
-            part = slice(first, first + at_once)
-            found += self.run(problem, weights[part], starts if len(starts) == 1 else starts[part], progress)
+            found += self.run(problem, weights[first : first + at_once], models, progress)
         best = envelope(found, weights)
         if self.grow:
             best = [self._grown(problem, w, p, len(weights)) for w, p in zip(weights.tolist(), best, strict=True)]
             best = envelope(best, weights)
         return best
-
-    def _starts(self, problem: Problem, weights: Array, progress: Progress | None) -> Array:
-        """Output models to start from, |weights| or 1 x starts x S x Y."""
-        w, large = self._first_window(problem), self._large(problem)
-        if problem.chain.phases > 1:  # the best for the chain that does not look at its clock: others led to the same
-            mean = MarkovChain(problem.chain.transition, problem.chain.initial, problem.chain.histories)
-            plain = replace(self, window=w).at(replace(problem, chain=mean), weights, progress)
-            models = np.stack([model_on(window(problem.n_outputs, w), w, p.policy) for p in plain])
-            return np.asarray((1 - MIXED) * models[:, None] + MIXED / problem.n_outputs)
-        starts = starting_models(problem, w, 0 if large else self.random_starts, self.seed)
-        return starts[:, 1:2] if large else starts[:, : self.most_starts]  # the truth's model is the nearest
 
     def windowed(self) -> "CausalBA":
         return replace(self, grow=False)
@@ -109,12 +95,8 @@ class CausalBA(Solver):
         if problem.chain.phases > 1 or Y == 1 or w == 0:
             return None
         known = isinstance(policy, Controller) and policy.places == 1
-        r = (
-            model_on(window(Y, w), w, policy)[None, None]
-            if known
-            else starting_models(problem, w, 0, self.seed)[:, 1:2]
-        )
-        return self.run(problem, np.array([weight]), (1 - SPREAD) * r + SPREAD / Y, None)[0]
+        r = model_on(window(Y, w), w, policy) if known else starting_models(problem, w)[1]
+        return self.run(problem, np.array([weight]), (1 - SPREAD) * r[None] + SPREAD / Y, None)[0]
 
     def _dtype(self, problem: Problem) -> str:
         return self.dtype or ("float32" if self._large(problem) else "float64")
@@ -122,12 +104,13 @@ class CausalBA(Solver):
     def _large(self, problem: Problem) -> bool:
         return bool(problem.n_states * problem.n_outputs ** self._first_window(problem) >= LARGE_TABLE)
 
-    def _batch(
-        self, problem: Problem, sweep: Sweep, tables: Tables, anneal: Array, group: Index, warm: bool = False
+    def _converged(
+        self, problem: Problem, sweep: Sweep, tables: Tables, progress: Progress | None = None, warm: bool = False
     ) -> Runs:
-        if not self._large(problem):
-            return Runs(sweep, tables, anneal, group, self.tolerance, warm=warm)
-        return Runs(sweep, tables, anneal, group, max(self.tolerance, LARGE_TOLERANCE), LARGE, warm)
+        tolerance = max(self.tolerance, LARGE_TOLERANCE) if self._large(problem) else self.tolerance
+        batch = Runs(sweep, tables, tolerance, warm)
+        batch.converge(self.max_sweeps, progress)
+        return batch
 
     def _sweep(self, problem: Problem, weights: Array, memory: Automaton, w: int | None) -> Sweep:
         return Sweep(problem, problem.cost(weights), memory, w, self.look_ahead, self._dtype(problem))
@@ -136,9 +119,7 @@ class CausalBA(Solver):
         """One run, from where another has settled."""
         w = self._first_window(problem)
         sweep = self._sweep(problem, np.array([weight]), memory, w if len(memory) == problem.n_outputs**w else None)
-        batch = self._batch(problem, sweep, tables.take(np.zeros(1, int)), np.ones(1), np.zeros(1, int), warm=True)
-        batch.converge(self.max_sweeps)
-        return point_of(batch, 0)
+        return point_of(self._converged(problem, sweep, tables.take(np.zeros(1, int)), warm=True), 0)
 
     def _grown(self, problem: Problem, weight: float, point: Point, batch: int = 1) -> Point:
         """The same with ever finer memories, split where they forget most, while that gains enough."""
@@ -161,27 +142,29 @@ class CausalBA(Solver):
                 return point
 
     def rough(self, problem: Problem) -> "CausalBA":
-        """For a first look around: the least window, the fewest starts."""
+        """For a first look around: the least window, one start."""
         if self.carries(problem):
             return replace(self, tolerance=max(self.tolerance, ROUGH_TOLERANCE))
-        least = replace(self, window=self._first_window(problem), random_starts=0)
-        # on large chains all starts have led to nearly the same value, and a weight takes seconds
-        slow = len(problem.chain) >= MANY or problem.chain.phases > 1
-        return replace(least, most_starts=1, tolerance=10 * self.tolerance) if slow else least
+        return replace(self, window=self._first_window(problem), most_starts=1, tolerance=10 * self.tolerance)
 
     def _first_window(self, problem: Problem) -> int:
         return max(1, problem.chain.order) if self.window is None else self.window
 
-    def run(self, problem: Problem, weights: Array, starts: Array, progress: Progress | None) -> list[Point]:
-        """Every (weight, start) to convergence. starts: |weights| or 1, x starts x S x Y."""
-        w, n_starts = self._first_window(problem), starts.shape[1]
-        r = np.broadcast_to(starts, (len(weights), *starts.shape[1:])).reshape(-1, *starts.shape[2:])
-        sweep = self._sweep(problem, np.repeat(weights, n_starts), window(problem.n_outputs, w), w)
-        group = np.repeat(np.arange(len(weights)), n_starts)
-        anneal = np.tile(annealing(n_starts), len(weights))
-        batch = self._batch(problem, sweep, sweep.start(r.copy()), anneal, group)
-        batch.converge(self.max_sweeps, progress)
-        return [point_of(batch, int(i)) for i in np.flatnonzero(batch.kept)]
+    def run(self, problem: Problem, weights: Array, models: Array, progress: Progress | None) -> list[Point]:
+        """Every weight from every output model (starts x S x Y) to convergence.
+
+        The truth's model is also followed down from a larger weight: the best on sticky chains is found no other way.
+        """
+        w, n = self._first_window(problem), len(models)
+        memory, r = window(problem.n_outputs, w), np.tile(models, (len(weights), 1, 1))
+        sweep = self._sweep(problem, np.repeat(weights, n), memory, w)
+        batches = [self._converged(problem, sweep, sweep.start(r), progress)]
+        if n > 1 and weights.any():
+            sweep = self._sweep(problem, ABOVE * weights, memory, w)
+            above = self._converged(problem, sweep, sweep.start(r[1::n].copy()), progress)
+            sweep = self._sweep(problem, weights, memory, w)
+            batches.append(self._converged(problem, sweep, above.tables, progress, warm=True))
+        return [point_of(batch, i) for batch in batches for i in range(len(batch.tables))]
 
 
 # the policy of Zhang, Li, Tandon and Li: one release remembered, no look-ahead (alpha is never learned and stays 0)

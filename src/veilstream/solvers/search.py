@@ -16,24 +16,20 @@ from veilstream.control.policy import Policy
 from veilstream.control.replay import Replay
 from veilstream.control.stationary import rates
 from veilstream.errors import Infeasible, InputError
-from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Budget, Problem
-from veilstream.solvers.causal_ba import MANY
 from veilstream.solvers.solution import Level, Point, Progress, Solver
 from veilstream.solvers.starts import constants
 
-LOOKS = 10  # weights of the first look around
-FEW, NEAR = 5, 1.5  # of them with a public clock, around the one without it
-ROUGHLY, ROUNDS = 3, 8  # weights tried one by one after it: to find the region, and in full
-RIGHT = 3e-4, 5e-3  # a policy this close (relative) to the limit is taken; with a public clock, where weights take long
+LOOKS = 10  # weights from one end of the curve to the other
+ROUNDS = 8  # weights tried one by one: to find the region, and in full
+RIGHT = 2e-4, 5e-3  # a policy this close (relative) to the limit is taken; with a public clock, where weights take long
 ROUGH = 2e-2  # the same while the region is looked for
 SAME = 1e-3  # of the weight: ends nearer than this to each other lie on one straight piece
 ELASTIC, STEEP = 0.7, (0.2, 5.0)  # d log (limited quantity) / d log (weight), before it is known, and its bounds
 INSIDE = RIGHT[0] / 2  # a little within the limit is aimed at
 LONGEST = 4.0  # factor of the weight, in one step outwards
-BESIDE = np.array([0.93, 1.0, 1.07])  # weights solved in full, where that is quick
-CLOSE = 1e-3  # a single policy this close (relative) to the curve is taken as it is
+CLOSE = 3e-4  # a single policy this close (relative) to the curve is taken as it is
 SWITCHING = 1e-2  # what switching may add to the leakage of a schedule, relative
 LONGEST_BLOCK = 1024
 STEPS_OF_A_BLOCK = 64  # in which its share is raised until the limit holds
@@ -112,19 +108,24 @@ def meet(
         return replace(min(enough, key=lambda p: p.distortion), startup_bits=0.0), 0.0
     plain, tell = solver.windowed(), progress or (lambda share, what: None)
     axis.check()
-    trail, end = region(problem, plain.rough(problem), axis, silent, constraint, replay, tell)
+    # roughly, for the region: from one weight on
+    rough, weights = plain.rough(problem), first_weights(problem)[LOOKS // 2 :][:1]
+    looked = rough.at(problem, weights, lambda share, what: tell(share / 3, what))
+    beyond = axis.within(looked[0]) != axis.budget  # on its side of the limit
+    end = [] if beyond else exact_end(problem, rough)
+    trail = Trail(axis, [*silent, *end], [(float(weights[0]), looked[0])])
+    trail.close_in(problem, rough, ROUNDS, ROUGH, lambda share, what: tell((1 + share) / 3, what))
     if trail.ends[1] is None:
         best = trail.best
         return best, 0.0 if best.leakage <= 1e-9 else trail.weight_of(best)
     # in full, around where the limit is met
     if any(p is trail.ends[0] for p in end):
         end = exact_end(problem, plain)
-    clocked = problem.chain.phases > 1
-    weights = trail.next_weight() * (np.ones(1) if clocked or len(problem.chain) >= MANY else BESIDE)
-    warm = trail.nearest(weights[0]) if plain.carries(problem) else None
-    points = plain.at(problem, weights, lambda share, what: tell((2 + share) / 3, what), warm)
-    full = Trail(axis, [*silent, *end, *trail.points], list(zip(weights.tolist(), points, strict=True)), trail.rise)
-    full.close_in(problem, plain, ROUNDS, RIGHT[clocked])
+    weight = trail.next_weight()
+    warm = trail.nearest(weight) if plain.carries(problem) else None
+    [point] = plain.at(problem, np.array([weight]), lambda share, what: tell((2 + share) / 3, what), warm)
+    full = Trail(axis, [*silent, *end, *trail.points], [(weight, point)], trail.rise)
+    full.close_in(problem, plain, ROUNDS, RIGHT[problem.chain.phases > 1])
     best, (left, right) = full.best, full.ends
     found = [finer(problem, solver, full, best)]
     worth = CLOSE * axis.other(best)  # less than the chord saves
@@ -135,30 +136,6 @@ def meet(
     ):
         found.append((share_time(problem, left, right, axis), slope(left, right)))
     return min(found, key=lambda one: axis.other(one[0]))
-
-
-def region(
-    problem: Problem,
-    rough: Solver,
-    axis: Axis,
-    silent: list[Point],
-    constraint: Average | Budget,
-    replay: Replay | None,
-    tell: Progress,
-) -> tuple["Trail", list[Point]]:
-    """A first look around for where the limit is met, and the end of the curve that no finite weight reaches."""
-    many = len(problem.chain) >= MANY  # one weight and on from there: each takes long
-    if problem.chain.phases > 1:
-        weights = nearby_weights(problem, rough, constraint, replay)
-    else:
-        weights = first_weights(problem)
-        weights = weights[len(weights) // 2 :][:1] if many else weights
-    looked = rough.at(problem, weights, lambda share, what: tell(share / 3, what))
-    beyond = any(axis.within(p) != axis.budget for p in looked)  # on its side of the limit
-    end = [] if many and beyond else exact_end(problem, rough)
-    trail = Trail(axis, [*silent, *end], list(zip(weights.tolist(), looked, strict=True)))
-    trail.close_in(problem, rough, ROUNDS if many else ROUGHLY, ROUGH, lambda share, what: tell((1 + share) / 3, what))
-    return trail, end
 
 
 def finer(problem: Problem, solver: Solver, trail: "Trail", best: Point) -> tuple[Point, float]:
@@ -291,17 +268,6 @@ def first_weights(problem: Problem, n: int = LOOKS) -> Array:
     stake = float((problem.chain.stationary @ problem.distortion).min()) - least_distortion(problem)
     scale = max(problem.chain.entropy_rate, 0.01) / max(stake, 1e-9)
     return np.asarray(scale * np.geomspace(1 / 32, 64, n))
-
-
-def nearby_weights(problem: Problem, rough: Solver, constraint: Average | Budget, replay: Replay | None) -> Array:
-    """Around the weight at which the chain that does not look at its clock meets the limit, which is quickly found."""
-    chain = problem.chain
-    plain = replace(problem, chain=MarkovChain(chain.transition, chain.initial, chain.histories))
-    try:
-        weight = meet(plain, rough, constraint, replay=replay)[1]
-    except InputError:
-        weight = 0.0
-    return weight * np.geomspace(1 / NEAR, NEAR, FEW) if 0 < weight < np.inf else first_weights(problem)
 
 
 def least_distortion(problem: Problem) -> float:

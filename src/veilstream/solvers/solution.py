@@ -4,7 +4,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -12,10 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from veilstream.artefact import Artefact, dumps, provenance, save
-from veilstream.control import held_out
 from veilstream.control.evaluate import Evaluation, evaluate
-from veilstream.control.held_out import HeldOut
-from veilstream.control.limit_check import LimitCheck, check_limits, limits_json
+from veilstream.control.limit_check import HELD_OUT, MODEL_ONLY, HeldOut, LimitCheck, check_limits, limits_json
 from veilstream.control.policy import Policy
 from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.stationary import holds_all, long_run
@@ -38,8 +36,8 @@ class Level(StrEnum):
     PROVED = "proved"
     COMPUTED = "computed exactly"
     ESTIMATED = "estimated with an interval"
-    HELD_OUT = held_out.HELD_OUT  # measured on data that was not fitted, whatever its law
-    MODEL_ONLY = held_out.MODEL_ONLY  # the data behind the model is too little to say more
+    HELD_OUT = HELD_OUT  # measured on data that was not fitted, whatever its law
+    MODEL_ONLY = MODEL_ONLY  # the data behind the model is too little to say more
 
 
 class Status(StrEnum):
@@ -146,10 +144,6 @@ class Solver(ABC):
         """The point found at this weight, with a memory made to measure where that leaks less."""
         return point
 
-    def left_out(self, problem: Problem) -> list[str]:
-        """What the search did not look at, and what that means for the result."""
-        return []
-
 
 class Fact(NamedTuple):
     """One figure of a result, as terminal, notebook and report show it; an indented label belongs to the last."""
@@ -215,7 +209,7 @@ class Solution(Shown):
     leakage_se: float
     distortion_se: float
     status: Status
-    seconds: float
+    seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list, repr=False)
     warnings: list[str] = field(default_factory=list)
     certificate: Any = field(default=None, repr=False)
@@ -224,6 +218,17 @@ class Solution(Shown):
     ladder: Any = field(default=None, repr=False)  # `solvers.adaptive.Climb`: what keeps the limit, where feedback does
     total: Kept | None = None  # where what is released is to add up
     asked: Any = field(default=None, repr=False)  # `solvers.api.Asked`: the model and its limits, where it is of one
+
+    @classmethod
+    def of(cls, problem: Problem, method: str, point: Point, weight: float) -> "Solution":
+        own = {f.name: getattr(point, f.name) for f in fields(point) if f.name in cls.__dataclass_fields__}
+        own |= {"policy": point.policy.made_for(problem.chain), "startup_bits": point.startup(problem)}
+        warnings = problem.chain.warnings
+        return cls(problem, method, weight=weight, lower_bound=None, leakage_lower=None, warnings=warnings, **own)
+
+    def recorded(self, replay: Replay) -> "Solution":
+        """With what the policy does on recorded streams."""
+        return replace(self, record=replay.whole(self.policy, self.problem.chain))
 
     @property
     def objective(self) -> float:

@@ -20,8 +20,7 @@ from veilstream.artefact import Artefact, dumps, provenance, save
 from veilstream.control.frame import Frame
 from veilstream.control.frame_ladder import Framed
 from veilstream.control.frame_mechanism import FrameMechanism
-from veilstream.control.held_out import HeldOut
-from veilstream.control.limit_check import LimitCheck, check_limits, limits_json
+from veilstream.control.limit_check import HeldOut, LimitCheck, check_limits, limits_json
 from veilstream.control.replay import Replay
 from veilstream.data.limits import Quantity
 from veilstream.data.spec import Recording

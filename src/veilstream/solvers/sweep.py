@@ -16,6 +16,10 @@ clock, alpha+ = sum_psi F(f,psi) alpha_psi: exact where every step of a day has 
 found is judged step by step on the true round.
 
 Shapes: B batch, F phases, S memories in G groups, Y outputs, Z states.
+
+A batch of runs (`Runs`) is driven until each has settled: a few plain sweeps first, then sweeps that fit the output
+models to law and kernel before these move on (`fitted`: nearly all of the way is in them, and a model that is half
+fitted holds up the rest); a look at convergence every so often. A run leaves the batch when it has settled.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,13 +28,13 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.control.automaton import Automaton
+from veilstream.control.automaton import Automaton, ByGroup, ByMemory, Kernel
 from veilstream.control.controller import Controller
-from veilstream.control.kernel import ByGroup, ByMemory, Kernel
-from veilstream.control.stationary import DENSE_LIMIT, LongRun, Moves, Rates, Step, stationary_law
+from veilstream.control.stationary import LongRun, Moves, Rates
 from veilstream.model.information import Array, Index, normalised
 from veilstream.model.problem import Problem
 from veilstream.solvers.memory import split
+from veilstream.solvers.solution import Progress
 
 FARTHEST, LEAP = 30.0, 10.0  # of a step thrown ahead: its length in steps, and its size in log r
 UNSEEN = 1e-250  # the law of a memory below which its output model is left alone
@@ -94,14 +98,10 @@ class Sweep:
         mu = np.tile(laws.astype(self.dtype), (len(r), 1, len(self.automaton), 1))
         return Tables(r.astype(self.dtype, copy=False), np.zeros_like(mu), mu)
 
-    def seen(self, mu: Array) -> Array:
-        """The law of (phase, memory)."""
-        return np.asarray(self.share[:, None, None] * mu.sum(-1, keepdims=True))
-
-    def kernel(self, ahead: Array, phase: int, index: Index, stretch: Array | float = 1.0) -> tuple[Kernel, Array]:
+    def kernel(self, ahead: Array, phase: int, index: Index) -> tuple[Kernel, Array]:
         """K, scaled so that its largest entry for each z (and group) is 1, and that scale in bits, B x (S or 1) x Z."""
         memory, after = self.automaton, ahead @ self.moves[phase].T
-        cost = self.cost[index] * np.reshape(stretch, (-1, 1, 1)).astype(self.dtype)
+        cost = self.cost[index]
         if not memory.regular:
             follow = cost[:, memory.newest] + after
             low = follow.min(1, keepdims=True)
@@ -117,10 +117,8 @@ class Sweep:
             return np.zeros_like(alpha[phase])
         return mixture([(weight, alpha[j]) for j, weight in self.follows[phase]])
 
-    def __call__(
-        self, t: Tables, index: Index, stretch: Array | float = 1.0, rounds: int = 0
-    ) -> tuple[Tables, Array, Array]:
-        """One sweep of the batch entries `index`, costs stretched (annealing), r fitted in so many rounds (`fitted`).
+    def __call__(self, t: Tables, index: Index, rounds: int = 0) -> tuple[Tables, Array, Array]:
+        """One sweep of the batch entries `index`, r fitted in so many rounds (`fitted`).
 
         Returns the new tables, the value per step, and how far r was from the best for its mu and alpha: Blahut's
         bound sum_s mu(s) max_y log2 c_s(y), both in bits, per batch entry.
@@ -130,7 +128,7 @@ class Sweep:
         K, N = dict[int, Kernel](), dict[int, Array]()
         value, slack = np.zeros((2, len(t)))
         for f in reversed(phases):  # output model, backward
-            K[f], low = self.kernel(self._ahead(f, alpha), f, index, stretch)
+            K[f], low = self.kernel(self._ahead(f, alpha), f, index)
             r[f], left = self.fit(r[f], mu[f], K[f], rounds)
             N[f] = K[f].normaliser(r[f])
             change = low - np.log2(N[f]) - alpha[f]  # T alpha - alpha
@@ -157,29 +155,6 @@ class Sweep:
 
         r, c = fitted(better, r, rounds)
         return r, (seen[..., 0] * np.log2(np.maximum(c.max(-1), 1))).sum(1)
-
-    def settle(self, t: Tables, index: Index) -> None:
-        """Newton's step, where the tables are small: mu and alpha of the present policy, solved for and not iterated.
-
-            mu T = mu,    (I - T) alpha = T* alpha - T alpha - g        T: transitions under a, T*: the soft minimum
-
-        Chains that mix slowly would otherwise need thousands of sweeps. `t` changes in place.
-        """
-        chain, S = self.problem.chain, len(self.automaton)
-        if chain.phases > 1 or S * len(chain) > DENSE_LIMIT or len(chain.closed_classes) > 1:
-            return
-        K, low = self.kernel(t.alpha[:, 0], 0, index)
-        improved = (low - np.log2(K.normaliser(t.r[:, 0]))).reshape(len(t), -1)
-        tables = self._tables(K)[:, None]
-        for i in range(len(t)):
-            step = Step(chain, self._policy(t, tables, i))
-            T, law = step.transition(), stationary_law(step, chain)
-            one_step = improved[i] - T @ t.alpha[i].ravel()
-            gain = law.ravel() @ one_step
-            if self.look_ahead:
-                left = np.eye(len(T)) - T + law.ravel()
-                t.alpha[i] = np.linalg.solve(left, one_step - gain).reshape(t.alpha[i].shape)
-            t.mu[i] = law.reshape(t.mu[i].shape)
 
     def _tables(self, K: Kernel) -> Array:
         """By group, as a policy keeps them: B x G x Z x Y."""
@@ -261,3 +236,49 @@ def fitted(better: Callable[[Array], tuple[Array, Array, Array]], r: Array, roun
         worse = after < before
         r, r1 = np.where(worse, r1, ahead), np.where(worse, r2, r3)
     return r1, first
+
+
+PLAIN, ROUNDS = 10, 2  # sweeps before the output models are fitted: there is no value yet; rounds of fitting in one
+BEGIN, WARM, LOOK = 30, 5, 10  # sweeps before the first look, afresh and from another weight; between looks
+NOTHING = 1e-5  # bits: differences of this size times the tolerances count as none
+SLACK = 500  # tolerances: Blahut's bound on what a better output model could still gain, far more than it does
+
+
+class Runs:
+    """`tables` change in place. After `converge`: the `history` of values, which runs are `done`."""
+
+    def __init__(self, sweep: Sweep, tables: Tables, tolerance: float, warm: bool = False) -> None:
+        """warm: the tables had settled at another weight."""
+        self.sweep, self.tables, self.tolerance, self.warm = sweep, tables, tolerance, warm
+        self.history: list[tuple[int, Array]] = []  # sweep, value of every run
+        self.done = np.zeros(len(tables), dtype=bool)
+        self.value = np.full(len(tables), np.inf)
+        self.live = np.arange(len(tables))
+        self.now = tables.take(self.live)  # of the live runs
+
+    def converge(self, max_sweeps: int, progress: Progress | None = None) -> None:
+        begin = WARM if self.warm else BEGIN
+        for k in range(max_sweeps):
+            if not self.live.size:
+                return
+            self.now, now, slack = self.sweep(self.now, self.live, ROUNDS if self.warm or k >= PLAIN else 0)
+            if k == begin - LOOK:
+                self.value[self.live] = now
+            if k >= begin and (k - begin) % LOOK == 0:
+                self.look(k, now, slack)
+                if progress:
+                    share = 1 - len(self.live) / len(self.tables)
+                    memory = "memory" if self.sweep.window is None else f"window {self.sweep.window}"
+                    progress(share, f"{memory}, sweep {k}: {len(self.live)} runs live")
+        if self.live.size:
+            self.tables.put(self.live, self.now)
+
+    def look(self, k: int, now: Array, slack: Array) -> None:
+        """Who has settled; the others go on."""
+        close = self.tolerance * (np.abs(now) + NOTHING)
+        settled = (np.abs(now - self.value[self.live]) < close) & (slack < SLACK * close)
+        self.value[self.live] = now
+        self.history.append((k, self.value.copy()))
+        self.tables.put(self.live, self.now)
+        self.done[self.live[settled]] = True
+        self.live, self.now = self.live[~settled], self.now.take(np.flatnonzero(~settled))

@@ -9,17 +9,17 @@ spread around it, by the standard deviation that is stated beside it.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
+from scipy.optimize import brentq
 
 from veilstream.control.controller import Controller, schedule
-from veilstream.control.held_out import HeldOut
 from veilstream.control.replay import Replay, Total
 from veilstream.errors import InputError
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Both, Instantaneous, Problem
-from veilstream.solvers import solve
+from veilstream.shown import within
 from veilstream.solvers.search import can_share
 from veilstream.solvers.solution import Kept, Point, Progress, Solution, mean_distortion
 
@@ -27,53 +27,59 @@ CLOSE = 2e-4  # of the total, that the mean may be off
 TRIES = 10
 FIRST = 0.05  # of the steepest slope of d(z,.): the first theta
 BLOCK = 192  # steps in which two policies share time
-CORRECTIONS = 2  # of their shares
+CORRECTIONS = 3  # of their shares
 
 
 Found = tuple[float, float, Solution]  # theta, how far the total is off, and the policy
 
 
-def solve_total(
-    problem: Problem, total: Total, replay: Replay, progress: Progress | None = None, **options: Any
+def with_total(
+    problem: Problem,
+    total: Total,
+    replay: Replay,
+    solved: Callable[[Problem, Progress], Solution],
+    progress: Progress | None = None,
 ) -> Solution:
-    """`solve` with the total kept; options: as `solve` takes them."""
+    """The solution with the total kept; solved: that of a problem, without it."""
     if not abs(total.mean) > 0:
         raise InputError("`keep_total`: the readings add up to nothing; there is no total to keep")
-    certify, seconds = options.pop("certify", False), options.pop("certify_seconds", 30.0)
-    later: Replay | None = options.pop("held_out", None)  # judged at the end, by the distortion itself
-    tries, spent = 0, list[float]()
+    known: dict[float, Found] = {}
 
-    def attempt(theta: float) -> Found:
-        nonlocal tries
-        at, tries = tries / (TRIES + 1), tries + 1
-        tell = (lambda f, what: progress(at + f / (TRIES + 1), f"total, try {tries}: {what}")) if progress else None
-        lean = tilted(problem, total.levels, theta) if theta else problem
-        found = solve(lean, replay=replay, progress=tell, **options)
-        found = replace(found, problem=problem, distortion=mean_distortion(problem, found.policy))
-        spent.append(found.seconds)
-        return theta, total.off(found.policy), found
+    def attempt(theta: float) -> float:
+        """How far the total is off at this theta; 0 where that is near enough."""
+        if theta not in known:
+            at = min(len(known) / (TRIES + 2), 1.0)
+            tell = within(progress, at, min(at + 1 / (TRIES + 2), 1.0), f"total, try {len(known) + 1}: ")
+            found = solved(tilted(problem, total.levels, theta) if theta else problem, tell)
+            found = replace(found, problem=problem, distortion=mean_distortion(problem, found.policy))
+            known[theta] = theta, total.off(found.policy), found
+        off = known[theta][1]
+        return off if abs(off) > CLOSE else 0.0
 
-    plain = attempt(0.0)
-    if options.get("window") is None and plain[2].window is not None:
-        options["window"] = plain[2].window  # as long as it was found to be worth
-    best, ends = plain, None
-    if abs(plain[1]) > CLOSE:
-        best, ends = search(attempt, plain, FIRST * steepest(problem, total.levels))
-    if abs(best[1]) > CLOSE and ends is not None and all(can_share(problem, end[2].policy) for end in ends):
-        best = min([best, *sharing(problem, total, replay, *ends)], key=lambda f: abs(f[1]))
+    off = attempt(0.0)
+    below, above = 0.0, float(np.sign(off)) * FIRST * steepest(problem, total.levels)
+    for _ in range(TRIES if off else 0):  # outwards until the sign changes, then between
+        try:
+            if attempt(above) * off <= 0:
+                brentq(attempt, below, above, maxiter=TRIES, disp=False)
+                break
+            below, above = above, 2 * above
+        except InputError:  # so lopsided that the limit cannot be kept
+            if above in known:
+                break
+            above = (below + above) / 2
+    tried = sorted(known.values(), key=lambda f: f[0])
+    best, plain = min(tried, key=lambda f: abs(f[1])), known[0.0]
+    for one, other in pairwise(tried):
+        ends = one[1] * other[1] < 0 and all(can_share(problem, f[2].policy) for f in (one, other))
+        if ends and abs(best[1]) > CLOSE:
+            best = min([best, *sharing(problem, total, replay, one, other)], key=lambda f: abs(f[1]))
     _, off, kept = best
     if abs(off) > 10 * CLOSE:
         kept = replace(kept, warnings=[*kept.warnings, f"the mean total still has an error of {off:+.2%}"])
     before, after = plain[2].record, kept.record
     bits = 0.0 if before is None or after is None else after.bits - before.bits
-    kept = replace(kept, seconds=sum(spent), total=Kept(off, total.spread(kept.policy), bits, plain[1]))
-    if later is not None:
-        kept = replace(kept, held_out=HeldOut.of(later, kept.policy, problem))
-    if certify:
-        from veilstream.solvers.bounds import certify_solution
-
-        kept = certify_solution(kept, seconds, progress)
-    return kept
+    return replace(kept, total=Kept(off, total.spread(kept.policy), bits, plain[1]))
 
 
 def tilted(problem: Problem, levels: Array, theta: float) -> Problem:
@@ -94,36 +100,6 @@ def steepest(problem: Problem, levels: Array) -> float:
         return 1.0 / max(float(np.ptp(levels)), 1e-12)
     slopes = np.abs(np.diff(problem.distortion[:, order], axis=1)) / np.diff(levels[order])
     return float(slopes.max())
-
-
-def search(attempt: Callable[[float], Found], plain: Found, step: float) -> tuple[Found, tuple[Found, Found] | None]:
-    """Outwards until the sign changes, then regula falsi (Illinois): the best found, and the two ends around it."""
-    a, b, best = plain, None, plain
-    f_a = f_b = 0.0
-    theta = float(np.sign(plain[1])) * step
-    for _ in range(TRIES):
-        try:
-            new = attempt(theta)
-        except InputError:  # so lopsided that the limit cannot be kept
-            if b is not None:
-                break
-            theta = (a[0] + theta) / 2
-            continue
-        best = min(best, new, key=lambda f: abs(f[1]))
-        if abs(best[1]) <= CLOSE:
-            break
-        same = np.sign(new[1]) == np.sign(a[1])
-        if b is None and same:
-            a, theta = new, 2 * theta
-            continue
-        if b is None:
-            b, f_a, f_b = new, a[1], new[1]
-        elif same:
-            a, f_a, f_b = new, new[1], f_b / 2
-        else:
-            b, f_a, f_b = new, f_a / 2, new[1]
-        theta = (a[0] * f_b - b[0] * f_a) / (f_b - f_a)
-    return best, None if b is None else (a, b)
 
 
 def sharing(problem: Problem, total: Total, replay: Replay, one: Found, other: Found) -> list[Found]:

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from veilstream.artefact import Artefact
-from veilstream.control.held_out import HeldOut
-from veilstream.control.limit_check import LimitCheck, check_limits
+from veilstream.control.limit_check import HeldOut, LimitCheck, check_limits
 from veilstream.control.replay import ReplayResult
 from veilstream.model.chain import MarkovChain
 from veilstream.model.data_card import PER_STATE, DataCard

@@ -65,7 +65,7 @@ def solve(
     """Find the release policy that leaks least for the utility asked for."""
     from veilstream.audit.measures import Guess
     from veilstream.container import check_writable
-    from veilstream.control.held_out import FIGURES
+    from veilstream.control.limit_check import FIGURES
     from veilstream.solvers import Level
     from veilstream.solvers.api import solve as run
 

@@ -17,15 +17,13 @@ the potentials of that state in all such memories move together: what comes depe
 was thought to be. Any alpha on the way gives a valid bound: what is left out here is quality, not truth.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.model.information import Array, Index
-from veilstream.solvers.bounds.pairs import Group, Solved, blocks, follow, solve
-from veilstream.solvers.bounds.system import Piece, System
+from veilstream.solvers.bounds.pairs import Group, Piece, Solved, System, blocks, follow, solve
 
 TO_THE_BOUNDARY = 0.9
 CENTRING = 0.2
@@ -75,7 +73,7 @@ class Pairs:
         for part in blocks(len(rows), theta.shape[1]):
             i = rows[part]
             x = follow(self.group.P, self.costs(alpha, i), theta[i], rounds)
-            theta[i], value[i], least[i] = x.theta, x.value, x.least
+            theta[i], value[i], least[i] = x.theta, x.value, x.f.min(1)
         return theta, value, least
 
     @property
@@ -294,14 +292,8 @@ def looked(x: Ascent) -> Ascent:
 
 def merged(active: Mask, new: Mask, old: Solved, more: Solved) -> Solved:
     """Old and new pairs in the order of the active ones."""
-    is_new = new[active]
-
-    def both(a: Any, b: Any) -> Any:
-        found = np.empty((len(is_new), *a.shape[1:]), dtype=a.dtype)
-        found[~is_new], found[is_new] = a, b
-        return found
-
-    return Solved(*(both(getattr(old, k.name), getattr(more, k.name)) for k in fields(Solved)))
+    order = np.argsort(np.concatenate([np.flatnonzero(active & ~new), np.flatnonzero(new)]))
+    return Solved(*(np.concatenate(both)[order] for both in zip(old, more, strict=True)))
 
 
 def longest(x: Array, dx: Array) -> float:
