@@ -23,6 +23,7 @@ from veilstream.model.information import Array, Index
 from veilstream.model.problem import Problem, expected_distortion
 
 ENOUGH = 2.0  # streams for each state, from which a mean belief is regressed on
+ROUNDING_ERRORS = 1000  # of the arithmetic: a direction that is smaller is none
 ROUNDING = 1e-10  # relative: where nothing else is left of a standard error
 
 
@@ -112,7 +113,8 @@ def controlled(y: Array, off: Array) -> tuple[list[float], list[float]]:
     A = np.ones((len(y), 1))
     if len(y) >= ENOUGH * off.shape[1]:
         A = np.hstack([A, off])
-    back = np.linalg.pinv(A, rcond=1e-9)  # the entries of a belief sum to 1: one of them is known from the others
+    noise = ROUNDING_ERRORS * np.finfo(off.dtype).eps  # the entries of a belief sum to 1: one is known from the others
+    back = np.linalg.pinv(A, rcond=noise)
     h, e = np.einsum("ij,ji->i", A, back), y - A @ (back @ y)
     se = np.sqrt(((back[0] / np.maximum(1 - h, 1 / len(y)))[:, None] ** 2 * e**2).sum(0))
     return (back[0] @ y).tolist(), np.maximum(se, ROUNDING * np.abs(y).max(0)).tolist()
