@@ -21,9 +21,9 @@ from veilstream.model.lattice import Lattice
 from veilstream.solvers.frame import REACH, Found, FrameSweep, Kernel
 from veilstream.solvers.places import History, PlaceSweep
 
-FINENESS = 2.0, 6.0  # cells to a mean limit, to one at every step
+FINENESS = 2.0, 3.0  # cells to a mean limit, to one at every step
 FINEST_KM = 0.02  # of cells: what a phone's position is good for
-MOST_REACH_KM = 40.0  # of a frame with a limit at every step: columns are even over so much of the earth
+MOST_KM = 40.0 / REACH[2]  # of a cell, where there is a limit at every step: columns are even over 40 km
 WEIGHTS = {False: (1e-3, 1e3), True: (0.02, 30.0)}  # bits, of an error as large as the limit; with history
 ROUNDS = {False: 24, True: 8}
 CLOSE = 0.995  # of the limit: near enough
@@ -134,12 +134,7 @@ def _spacing(basis: Basis, average: float | None, every: float | None) -> float:
     if basis.axes == 2 and spacing < FINEST_KM:
         least = FINEST_KM * 1000 * (FINENESS[0] if every is None else FINENESS[1])
         raise Infeasible("a phone does not know its place as finely as that", f"ask for {least:g} m or more")
-    if every is not None and basis.axes == 2 and spacing * REACH[2] > MOST_REACH_KM:
-        raise Infeasible(
-            f"a limit of {every:g} km at every step is too wide for one public lattice",
-            f"ask for at most {MOST_REACH_KM * FINENESS[1] / REACH[2]:.3g} km, or for a mean",
-        )
-    return spacing
+    return spacing if every is None or basis.axes == 1 else min(spacing, MOST_KM)
 
 
 def _met(finder: Finder, average: float, tell: Tell | None) -> tuple[Trial, Found | Frame]:
