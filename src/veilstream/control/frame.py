@@ -161,7 +161,7 @@ class Frame(Policy, kind="frame"):
     def spacing(self) -> float:
         return self.lattice.spacing
 
-    def farthest(self, left: Array, stretch: Array | float = 1.0, aside: Array | float = 0.0) -> Array:
+    def farthest(self, left: Array, stretch: Array | float = 1.0, aside: NDArray[np.bool_] | float = 0.0) -> Array:
         """How far a release so many cells from its reading may be; aside: where it lies up to half a column off."""
         if self.lattice.axes == 1:
             return (length(left) + 0.5) * self.spacing  # the reading is anywhere in its level
