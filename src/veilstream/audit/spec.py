@@ -16,7 +16,7 @@ WHAT, HOW_MUCH = "What is audited", "How much work"
 class AuditSpec(DataSpec):
     """`quick` asks exact adversaries only, on less data, and needs no JAX."""
 
-    against: Sequence[str] = option((), "Methods to compare at equal mean error, as in planar-laplace,myopic.", WHAT)
+    against: Sequence[str] = option((), "Methods or mechanisms of the same mean error, as in grid,myopic.", WHAT)
     quick: bool = option(True, "Exact adversaries only: seconds, no JAX.", WHAT)
     lookbacks: tuple[int, ...] = option(
         (1, 5), "Number of past releases that the learned adversary sees, as in 1,5.", HOW_MUCH

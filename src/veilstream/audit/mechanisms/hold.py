@@ -36,4 +36,5 @@ MECHANISM = Emulation(
     "the steps that a reading is held for",
     (4.0,),
     "",
+    whole=True,
 )

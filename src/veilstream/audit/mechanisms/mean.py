@@ -34,4 +34,5 @@ MECHANISM = Emulation(
     "the steps that are averaged",
     (2.0,),
     "",
+    whole=True,
 )

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.control.controller import Controller
+from veilstream.control.stationary import rates
 from veilstream.data.states import StateSpace
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
@@ -33,6 +34,7 @@ class Made:
     policies: Sequence[Controller]
     distortion: Array  # |X| x |Y|
     chain: MarkovChain | None = None  # whose states it looks at, where these are not the model's
+    shown: NDArray[np.float64] | None = None  # where its releases lie; None: they are the model's
 
     def problem(self, chain: MarkovChain) -> Problem:
         return Problem(self.chain or chain, self.distortion, Average(weight=1.0))
@@ -51,6 +53,7 @@ class Emulation:
     settings: tuple[float, ...]  # that are judged where none is asked for
     unit: str = ""  # of the setting; VALUE: that of the values
     of_blind: bool = False  # whether `settings` are shares of the error of revealing nothing
+    whole: bool = False  # whether settings are whole numbers
 
     def fits(self, utility: Utility) -> bool:
         """Whether it can be put on such data."""
@@ -72,11 +75,38 @@ class Emulation:
             raise InputError(f"mechanism {self.name}: {self.setting} must be larger than zero, found {text!r}")
         return found
 
+    def met(self, utility: Utility, error: float) -> Controller:
+        """The setting with the largest mean error up to this one (else the least), showing the model's releases; of
+        what it draws once, the first draw."""
+        usual = self.usual(utility)[0]
+        settings = np.arange(1.0, MOST_WHOLE) if self.whole else np.geomspace(usual / WIDE, usual * WIDE, TRIES)
+        found = []
+        for setting in settings:
+            try:
+                made = on_releases(self.make(utility, float(setting)), utility)
+            except InputError:  # of settings that it cannot have
+                continue
+            if made.chain is not None:
+                raise InputError(f"mechanism {self.name} looks at several steps; veil judge can put it beside ours")
+            found.append((rates(made.problem(utility.chain), made.policies[0]).distortion, made.policies[0]))
+        within = [one for one in found if one[0] <= error * (1 + CLOSE)]
+        return max(within or [min(found, key=lambda one: one[0])], key=lambda one: one[0])[1]
+
     def label(self, setting: float, utility: Utility) -> str:
         return f"{self.name} {setting:.3g} {self.unit_of(utility)}".rstrip()
 
 
 VALUE = "value"
+MOST_WHOLE, WIDE, TRIES, CLOSE = 32, 50, 60, 1e-3
+
+
+def on_releases(made: Made, utility: Utility) -> Made:
+    """The same, every release of its own moved to the nearest of the model's."""
+    if made.shown is None:
+        return made
+    to = np.eye(utility.distortion.shape[1])[releases_of(utility).encode(made.shown)]
+    first = made.policies[0].channel(np.asarray(0))  # what has points of its own has no memory
+    return Made([Controller.of_table(first @ to)], utility.distortion)
 
 
 def places_of(utility: Utility) -> StateSpace:
@@ -101,7 +131,7 @@ def showing(utility: Utility, draws: NDArray[np.float64]) -> Made:
     """Every state shows a point of its own: draws x |X| x coordinates."""
     shown, at = np.unique(draws.reshape(-1, draws.shape[-1]), axis=0, return_inverse=True)
     table = np.eye(len(shown))[at.reshape(draws.shape[:2])]
-    return Made([on_states(utility, a) for a in table], distances_to(utility, shown))
+    return Made([on_states(utility, a) for a in table], distances_to(utility, shown), shown=shown)
 
 
 def on_states(utility: Utility, a: Array) -> Controller:

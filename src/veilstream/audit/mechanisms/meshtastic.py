@@ -38,4 +38,5 @@ MECHANISM = Emulation(
     "the bits of each coordinate",
     (13.0, 16.0),
     "",
+    whole=True,
 )

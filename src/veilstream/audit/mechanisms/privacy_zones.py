@@ -19,8 +19,9 @@ def make(utility: Utility, radius_km: float) -> Made:
     a = np.eye(n, n + 1)
     a[hidden] = np.eye(n + 1)[n]
     d = distances_to(utility, states.coordinates)
-    nothing = d[:, ((law * hidden) @ d).argmin()]
-    return Made([on_states(utility, a)], np.concatenate([d, nothing[:, None]], 1))
+    best = int(((law * hidden) @ d).argmin())
+    shown = np.concatenate([states.coordinates, states.coordinates[[best]]])
+    return Made([on_states(utility, a)], np.concatenate([d, d[:, [best]]], 1), shown=shown)
 
 
 MECHANISM = Emulation(
