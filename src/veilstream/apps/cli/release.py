@@ -41,8 +41,8 @@ def release(
     spec: Annotated[
         ReleaseSpec,
         Flags(
-            *("format", "columns", "skip_bad", "store", "no_store", "ceiling", "meter", "force"),
-            rest="per_reading, seed (for tests only), stream, max_ahead, idle",
+            *("format", "columns", "skip_bad", "store", "no_store", "ceiling", "force"),
+            rest="per_reading, meter, seed (for tests only), stream, max_ahead, idle",
         ),
     ],
 ) -> Answer:
