@@ -29,7 +29,7 @@ from veilstream.control.accountant import Accountant, Streams
 from veilstream.control.automaton import Automaton, product, window
 from veilstream.control.controller import MAX_PLACES, Controller, controller_of
 from veilstream.control.policy import Policy
-from veilstream.control.stationary import LongRun, Rates, Step, long_run
+from veilstream.control.stationary import LARGE, LongRun, Rates, Step, long_run
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, Index
@@ -73,11 +73,11 @@ class Finer:
 
     def then(self, coarse: Controller) -> "Finer":
         """The same with a coarser audience, for one that is coarser still."""
-        pairs = joint(self.policy, coarse, self._shows)
+        pairs = joint(self.policy, coarse, self.of_release)
         return Finer.of(self.chain, pairs, np.tile(np.arange(coarse.n_outputs), self.policy.n_outputs))
 
     @cached_property
-    def _shows(self) -> Index:
+    def of_release(self) -> Index:
         """The symbol of each of its releases."""
         found = np.zeros(self.policy.n_outputs, np.int64)
         found[np.tile(np.arange(self.policy.n_outputs), len(self.last))] = self.last[
@@ -92,7 +92,7 @@ class Finer:
     @cached_property
     def law(self) -> Array:
         """m(z,y1) in the long run, |Z| x |Y1|, by the symbols that are looked at."""
-        return self.by_symbol(self.run.joint.T, self._shows).T
+        return self.by_symbol(self.run.joint.T, self.of_release).T
 
     @cached_property
     def transition(self) -> Array:
@@ -103,7 +103,7 @@ class Finer:
             shown, then = step.kernel.arrive(step.r, mu / step.N), around[(k + 1) % len(around)]
             for y in range(self.n_shown):  # those that have just shown y, a step later
                 now = np.where((self.last == y)[:, None], shown, 0) @ step.moves
-                pairs[y] += self.by_symbol(then.shown(now).sum(0), self._shows) / len(around)
+                pairs[y] += self.by_symbol(then.shown(now).sum(0), self.of_release) / len(around)
         total = pairs.sum(1, keepdims=True)
         return np.where(total > 0, pairs / np.where(total > 0, total, 1), pairs.sum(0) / pairs.sum())
 
@@ -212,7 +212,7 @@ class Behind(LongRun):
             raise InputError("too many memories for a law of both audiences; give the coarser policy `window=1`")
         if chain.phases > 1 and seen.places > 1:
             raise InputError("behind a policy with a public clock the coarser one can have no rounds of its own")
-        self.chain, self.policy, self._guess = chain, seen, None
+        self.chain, self.policy = chain, seen
         if chain.phases > 1:
             around = [(f if own.phases > 1 else 0, 0, f) for f in chain.around.tolist()]
         else:
@@ -222,6 +222,21 @@ class Behind(LongRun):
             for f1, f2, f in dict.fromkeys(around)
         }
         self.steps = [made[phases] for phases in around]  # type: ignore[misc]  # they do what a `Step` does
+        self._guess = near(finer, coarse) if len(around) == 1 else None
+
+    def startup_bits(self, d: Array) -> float | None:
+        """None too where the law is large: the first steps are many, and each would be looked at."""
+        return None if self.laws[0].size >= LARGE else super().startup_bits(d)
+
+
+def near(finer: Finer, coarse: Controller) -> Array:
+    """A law of (s2,s1,z) to begin from: P(s2|y1), as if finer releases were a chain, by the law of (s1,z)."""
+    believed = MarkovChain(finer.transition)
+    [step], [law] = (run := LongRun(believed, coarse)).steps, run.laws
+    after = step.kernel.arrive(step.r, law / step.N)  # S2 x |Y1|
+    share = after.sum(0)
+    given = np.where(share > 0, after / np.where(share > 0, share, 1), 1 / len(after))
+    return np.asarray((given[:, finer.last, None] * finer.run.laws[0]).reshape(-1, len(finer.chain)))
 
 
 @dataclass(frozen=True, eq=False)
