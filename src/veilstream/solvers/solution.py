@@ -19,6 +19,7 @@ from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.stationary import holds_all, long_run
 from veilstream.control.universal_bound import worst_rate
 from veilstream.data.points import described
+from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
 from veilstream.model.interval import Interval
 from veilstream.model.problem import Average, Budget, Problem
@@ -217,6 +218,7 @@ class Solution(Shown):
     held_out: HeldOut | None = None  # and on later ones that nothing was fitted to
     ladder: Any = field(default=None, repr=False)  # `solvers.adaptive.Climb`: what keeps the limit, where feedback does
     total: Kept | None = None  # where what is released is to add up
+    behind: Any = field(default=None, repr=False)  # `solvers.behind.Price`: where it looks at a finer policy's releases
     asked: Any = field(default=None, repr=False)  # `solvers.api.Asked`: the model and its limits, where it is of one
 
     @classmethod
@@ -245,6 +247,11 @@ class Solution(Shown):
     def worst_leakage(self) -> float | None:
         """Bits per step that no data whatever can exceed, proved; None where the memories are too many to look at."""
         return worst_rate(self.policy)
+
+    @property
+    def person(self) -> MarkovChain:
+        """Whose data it is about: not the chain of finer releases that a policy behind another looks at."""
+        return self.problem.chain if self.behind is None else self.behind.audience.truth.chain
 
     @property
     def window(self) -> int | None:
@@ -286,6 +293,7 @@ class Solution(Shown):
             **limits_json(self.limits),
             **({"worst_leakage": self.worst_leakage} if later or self.record else {}),
             **({} if self.total is None else {"total": self.total.to_json()}),
+            **({} if self.behind is None else {"behind": self.behind.to_json(self.leakage)}),
         }
 
     def facts(self) -> list[Fact]:
@@ -306,7 +314,7 @@ class Solution(Shown):
                 *truth,
                 Fact("  long run", *rate),
             ]
-        found = [*bits, *self._bounds(units)]
+        found = [*bits, *self._bounds(units), *([] if self.behind is None else self.behind.facts(self.leakage))]
         if tried is None:
             found.append(Fact("distortion", self.distortion, f"{wrong} on average"))
         if self.asked is not None and (between := self.asked.between_states(self)) is not None:
@@ -327,7 +335,7 @@ class Solution(Shown):
         long = "" if tried is None else "long run"
         return [
             *found,
-            Fact("the truth", self.problem.chain.entropy_rate, "bits per step if nothing were hidden", long),
+            Fact("the truth", self.person.entropy_rate, "bits per step if nothing were hidden", long),
         ]
 
     def _bounds(self, units: str) -> list[Fact]:
