@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from veilstream.artefact import Artefact
+from veilstream.control.frame_ladder import Framed, asked_of
 from veilstream.control.limit_check import HeldOut, LimitCheck, check_limits
 from veilstream.control.replay import ReplayResult
 from veilstream.data.limits import anywhere
@@ -123,6 +124,8 @@ def quantile_in(asked: Any) -> float:
 
 def limits_of(policy: Artefact, later: HeldOut | None) -> list[LimitCheck]:
     """Every limit of a policy's file on later data."""
+    if isinstance(policy.policy, Framed):
+        return check_limits(asked_of(policy.policy), later, policy.unit)
     if policy.problem is None or policy.states is None:
         return []
     between_states = ReplayResult.of(policy.provenance.get("solution")) is None
