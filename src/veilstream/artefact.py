@@ -83,6 +83,8 @@ class Artefact(Shown):
     @property
     def unit(self) -> str:
         """Unit of the distortion; "" where it has none."""
+        if isinstance(self.policy, Frame | FrameLadder):
+            return self.policy.lattice.unit
         return self.cost_unit if self.cost_unit is not None else "" if self.states is None else self.states.unit
 
     @property
