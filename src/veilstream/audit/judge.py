@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from veilstream.audit.bayes import infer
-from veilstream.audit.figures import LEAST_TRACES, Figures, Tally, commonest
+from veilstream.audit.figures import LEAST_TRACES, Figures, Tally, looked_at
 from veilstream.audit.mechanisms import MECHANISMS
 from veilstream.audit.mechanisms.mechanism import Emulation, Made, distances_to, law_of
 from veilstream.audit.pairs import Adversary, Aligned, Reached
@@ -230,13 +229,15 @@ class Judge:
         name, setting, label, what, source = said
         chain, spec, n = problem.chain, self.spec, len(policies)
         tally = Tally(law_of(self.utility), self.distances)
+        felt = problem.distortion[np.unique(chain.symbols, return_index=True)[1]]  # a row a symbol
         streams = max(2, spec.streams // n)
         for i, policy in enumerate(policies):
             data = sampled(chain, policy, spec.steps, streams, spec.seed + i)
-            tally.add(infer(chain, policy, data), chain.symbols[data.z], data, spec.steps // 3)
+            tally.add(chain, policy, data, felt, spec.steps // 3)
         error, leakage, level = operating(problem, policies, spec.seed)
         epsilon = Epsilon.of(self.utility.chain, policies[0]) if n == 1 else None
-        figures = tally.figures(commonest(law_of(self.utility), self.utility.names))
+        states = None if self.utility.cost is None else self.utility.cost.states
+        figures = tally.figures(looked_at(law_of(self.utility), self.utility.names, states))
         return Judged(name, setting, label, what, source, error, leakage, level, figures, epsilon, n)
 
 
