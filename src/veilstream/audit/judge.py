@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,12 +31,25 @@ from veilstream.model.interval import Z95, Interval
 from veilstream.model.problem import Average, Problem
 from veilstream.shown import Progress, Rows, Shown, within
 from veilstream.solvers import solve
-from veilstream.solvers.solution import Level, Point
+from veilstream.solvers.solution import Level, Point, Solution
 from veilstream.units import counted, noun
 
 OURS = "veilstream"
 NEXT_TO_NOTHING = 1e-9  # error that only the truth has
 LEAST_FLOOR = 1e-3  # bits per step below which nothing is said to be so many times as much
+
+
+Operates = tuple[Interval, Interval, str]  # error, bits per step, and how sure these are
+
+
+class Title(NamedTuple):
+    """What a mechanism is called, and what is said of it."""
+
+    name: str
+    setting: float | None
+    label: str
+    what: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -187,21 +200,13 @@ class Judge:
     def mechanism(self, one: Emulation, setting: float, progress: Progress | None = None) -> Judged:
         """One of the list at one setting."""
         made, u = one.make(self.utility, setting), self.utility
-        return self.made(made, one.name, setting, one.label(setting, u), one.what, one.source, progress)
+        return self.made(made, Title(one.name, setting, one.label(setting, u), one.what, one.source), progress)
 
-    def made(
-        self,
-        made: Made,
-        name: str,
-        setting: float | None,
-        label: str,
-        what: str,
-        source: str,
-        progress: Progress | None = None,
-    ) -> Judged:
+    def made(self, made: Made, title: Title, progress: Progress | None = None) -> Judged:
         """Any finite mechanism, with our policy at its error."""
-        own = made.problem(self.utility.chain)
-        return self.beside(self._row(own, made.policies, name, setting, label, what, source), made.distortion, progress)
+        problem = made.problem(self.utility.chain)
+        found = self._row(problem, made.policies, title, operating(problem, made.policies, self.spec))
+        return self.beside(found, made.distortion, progress)
 
     def beside(self, found: Judged, shown: Array, progress: Progress | None = None) -> Judged:
         """With our policy at its error, which may show all that it shows; and the floor under both.
@@ -215,42 +220,45 @@ class Judge:
         problem = Problem(u.chain, d, Average(limit=error * (1 + NEXT_TO_NOTHING)))
         seconds = self.spec.certify_seconds
         best = solve(problem, certify=True, certify_seconds=seconds, progress=progress, seed=self.spec.seed)
-        ours = self._row(problem, [best.policy], OURS, None, f"{OURS} at that error", "the policy of veil solve", "")
+        ours = self._row(
+            problem, [best.policy], Title(OURS, None, OURS, "the policy of veil solve", ""), of_point(best)
+        )
         return replace(found, ours=ours, floor=float(best.leakage_lower or 0.0))
 
     def pairs(self, pairs: Aligned, label: str, what: str, progress: Progress | None = None) -> Judged:
         """Two files, or a program: by adversaries who learned from other traces."""
         seen = Adversary(pairs, self.spec.folds, self.spec.seed).learned(self.utility.names, progress)
         level = MODEL_ONLY if seen.traces < LEAST_TRACES else str(Level.ESTIMATED)
-        found = Judged(label, None, label, what, "", seen.error, seen.bits, level, seen.figures, None, files=seen)
+        title = Title(label, None, label, what, "")
+        found = Judged(*title, seen.error, seen.bits, level, seen.figures, None, files=seen)
         return self.beside(found, distances_to(self.utility, pairs.shown))
 
-    def _row(self, problem: Problem, policies: Sequence[Policy], *said: Any) -> Judged:
-        name, setting, label, what, source = said
-        chain, spec, n = problem.chain, self.spec, len(policies)
-        tally = Tally(law_of(self.utility), self.distances)
+    def _row(self, problem: Problem, policies: Sequence[Policy], title: Title, operates: Operates) -> Judged:
+        u, chain, spec, n = self.utility, problem.chain, self.spec, len(policies)
+        law, states = law_of(u), None if u.cost is None else u.cost.states
+        tally, streams = Tally(law, self.distances), max(2, spec.streams // n)
         felt = problem.distortion[np.unique(chain.symbols, return_index=True)[1]]  # a row a symbol
-        streams = max(2, spec.streams // n)
         for i, policy in enumerate(policies):
             data = sampled(chain, policy, spec.steps, streams, spec.seed + i)
             tally.add(chain, policy, data, felt, spec.steps // 3)
-        error, leakage, level = operating(problem, policies, spec.seed)
-        epsilon = Epsilon.of(self.utility.chain, policies[0]) if n == 1 else None
-        states = None if self.utility.cost is None else self.utility.cost.states
-        figures = tally.figures(looked_at(law_of(self.utility), self.utility.names, states))
-        return Judged(name, setting, label, what, source, error, leakage, level, figures, epsilon, n)
+        epsilon = Epsilon.of(u.chain, policies[0]) if n == 1 else None
+        return Judged(*title, *operates, tally.figures(looked_at(law, u.names, states)), epsilon, n)
 
 
-def operating(problem: Problem, policies: Sequence[Policy], seed: int) -> tuple[Interval, Interval, str]:
-    """Error and bits per step in the long run, a mean over the policies, with the level of the bits."""
+def operating(problem: Problem, policies: Sequence[Policy], spec: JudgeSpec) -> Operates:
+    """Where a mechanism operates in the long run, a mean over the draws of what it keeps."""
+    steps, streams = spec.steps, max(2, spec.streams // len(policies))
     if len(policies) == 1:
-        point = Point.of(problem, policies[0])
-        error, bits = around(point.distortion, point.distortion_se), around(point.leakage, point.leakage_se)
-        return error, bits, str(point.level)
-    seen = [evaluate(problem, p, streams=max(2, 256 // len(policies)), seed=seed + i) for i, p in enumerate(policies)]
+        return of_point(Point.of(problem, policies[0], steps, streams, spec.seed))
+    seen = [evaluate(problem, p, steps, streams, seed=spec.seed + i) for i, p in enumerate(policies)]
     values = (np.array([getattr(s, k) for s in seen]) for k in ("distortion", "leakage"))
     error, bits = (around(v.mean(), v.std(ddof=1) / np.sqrt(len(v))) for v in values)
     return error, bits, str(Level.ESTIMATED)
+
+
+def of_point(point: Point | Solution) -> Operates:
+    error, bits = around(point.distortion, point.distortion_se), around(point.leakage, point.leakage_se)
+    return error, bits, str(point.level)
 
 
 def around(value: float, se: float) -> Interval:

@@ -10,7 +10,7 @@ from typing import Any
 
 from veilstream.artefact import Artefact
 from veilstream.audit.figures import LEAST_TRACES
-from veilstream.audit.judge import Judge, Judged, Judgement, judge_model
+from veilstream.audit.judge import Judge, Judged, Judgement, Title, judge_model
 from veilstream.audit.mechanisms.mechanism import Made
 from veilstream.audit.pairs import Aligned
 from veilstream.audit.spec import JudgeSpec
@@ -128,7 +128,7 @@ def of_object(one: Any, utility: Utility, spec: JudgeSpec, progress: Progress | 
                 f"a policy must be finite and show the model's {utility.distortion.shape[1]} releases for its "
                 f"{utility.distortion.shape[0]} states; {name} is not"
             )
-        return judge.made(Made([finite], utility.distortion), name, None, name, what, "", progress)
+        return judge.made(Made([finite], utility.distortion), Title(name, None, name, what, ""), progress)
     if not (hasattr(one, "start") and hasattr(one, "release")):
         raise InputError(f"a mechanism needs start() and release(state, reading), or is a name; {name} has not both")
     return judge.pairs(Aligned.of_program(one, utility, PROGRAMS, spec.steps, spec.seed), name, what, progress)
