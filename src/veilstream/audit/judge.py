@@ -273,12 +273,17 @@ def named(name: str) -> Emulation:
     return MECHANISMS[name]
 
 
-def judge_model(utility: Utility, spec: JudgeSpec, progress: Progress | None = None) -> list[Judged]:
-    """Every mechanism that was asked for, on one model."""
+def judge_model(utility: Utility, spec: JudgeSpec, progress: Progress | None = None) -> tuple[list[Judged], list[str]]:
+    """Every mechanism that was asked for; of all that fit those that can be, and a line for each of the others."""
     judge = Judge(utility, spec)
-    asked, rows = judge.asked(), list[Judged]()
+    asked, rows, left = judge.asked(), list[Judged](), list[str]()
     for i, (one, setting) in enumerate(asked):
         bar = within(progress, i / len(asked), (i + 1) / len(asked), f"{one.label(setting, utility)}: ")
         bar(0.0, "exact adversaries")
-        rows.append(judge.mechanism(one, setting, bar))
-    return rows
+        try:
+            rows.append(judge.mechanism(one, setting, bar))
+        except InputError as cannot:
+            if spec.mechanism:
+                raise
+            left.append(f"left out: {cannot}")
+    return rows, left

@@ -71,7 +71,8 @@ def judge(
             utility, artefact = utility_of(modelled(data, fit))
             private = artefact is not None
             warnings = [] if artefact is None else about_data(artefact.provenance)
-            rows = [] if objects and not spec.mechanism else judge_model(utility, spec, tell)
+            rows, left = ([], []) if objects and not spec.mechanism else judge_model(utility, spec, tell)
+            warnings = [*warnings, *left]
         rows += [of_object(one, utility, spec, tell) for one in objects]
     seconds = time.perf_counter() - started
     return Judgement(utility.chain.name, utility.unit, utility.chain.entropy_rate, rows, private, warnings, seconds)
