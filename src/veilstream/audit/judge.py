@@ -247,13 +247,15 @@ class Judge:
 
 def operating(problem: Problem, policies: Sequence[Policy], spec: JudgeSpec) -> Operates:
     """Where a mechanism operates in the long run, a mean over the draws of what it keeps."""
-    steps, streams = spec.steps, max(2, spec.streams // len(policies))
+    steps, streams, truth = spec.steps, max(2, spec.streams // len(policies)), problem.chain.entropy_rate
     if len(policies) == 1:
-        return of_point(Point.of(problem, policies[0], steps, streams, spec.seed))
-    seen = [evaluate(problem, p, steps, streams, seed=spec.seed + i) for i, p in enumerate(policies)]
-    values = (np.array([getattr(s, k) for s in seen]) for k in ("distortion", "leakage"))
-    error, bits = (around(v.mean(), v.std(ddof=1) / np.sqrt(len(v))) for v in values)
-    return error, bits, str(Level.ESTIMATED)
+        error, bits, level = of_point(Point.of(problem, policies[0], steps, streams, spec.seed))
+    else:
+        seen = [evaluate(problem, p, steps, streams, seed=spec.seed + i) for i, p in enumerate(policies)]
+        values = (np.array([getattr(s, k) for s in seen]) for k in ("distortion", "leakage"))
+        error, bits = (around(v.mean(), v.std(ddof=1) / np.sqrt(len(v))) for v in values)
+        level = str(Level.ESTIMATED)
+    return error, Interval(*(min(v, truth) for v in (bits.value, bits.low, bits.high))), level  # no more than the truth
 
 
 def of_point(point: Point | Solution) -> Operates:
