@@ -156,7 +156,10 @@ class Judgement(Shown):
 def sentence(row: Judged, unit: str) -> str:
     """What it does, what it reveals, and what the best would."""
     f, thing = row.figures, noun(unit)
-    said = f"{row.what}; reveals {row.leakage.value:.3g} bits per step"
+    b, bound = row.leakage, ""
+    if row.files is not None and np.isfinite(b.low):
+        bound = f" [{b.low:.3g}, {b.high:.3g}]"
+    said = f"{row.what}; reveals {b.value:.3g}{bound} bits per step"
     if row.ours is not None and row.floor is not None:  # at its error
         said += (
             f", where {row.ours.leakage.value:.3g} are enough for that error and {row.floor:.3g} are needed (proved)"
