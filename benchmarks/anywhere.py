@@ -39,11 +39,13 @@ def figures(name: str, found: "HeldOut | None", limit: float) -> Row:
 
 def on_map(model: "FittedModel", limit: float) -> Row:
     """A map of stops and cells, and planar Laplace on it."""
-    try:
-        row = figures("map", solve(model, avg=limit, progress=False).held_out, limit)
-        return row | figures("Laplace", solve(model, "planar-laplace", avg=limit, progress=False).held_out, limit)
-    except InputError as line:
-        return {"map": str(line)[:60]}
+    row: Row = {}
+    for name, method in (("map", None), ("Laplace", "planar-laplace")):
+        try:
+            row |= figures(name, solve(model, method, avg=limit, progress=False).held_out, limit)
+        except InputError as line:
+            row[name] = str(line)[:60]
+    return row
 
 
 def started(name: str, made: Started, limit: float) -> Row:

@@ -26,7 +26,7 @@ class Budget:
     a2c_updates: int = 150  # of A2C, of 256 streams each
     a2c_runs: int = 3  # its seeds
     paper_steps: int = 300_000  # of Algorithm 1 as published, an update each; the paper's: 1,500,000
-    paper_long: int = 1_500_000  # the same where convergence is drawn, one seed
+    paper_long: int = 1_500_000  # where convergence is drawn, one seed of each form: 5,000 iterations of 300 steps
     paper_width: int = 64  # the paper's: 3000, which takes 0.2 s an update here, 3 days and more a point
     segments: int = 20  # points of a learning curve, and checkpoints: what a cut can lose
     everywhere: bool = False  # A2C as published at every point

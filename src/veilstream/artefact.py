@@ -46,6 +46,10 @@ NO_DATA = (
     "this policy was made without data (veil start), so nothing is known of its person; fit a model to her readings "
     "first: veil fit SOURCE -o model.veil"
 )
+BEHIND = (
+    "this policy is made behind a finer one, and looks at its releases, not at readings: name it as an audience of the "
+    "finer policy (veil release FINER.veil --audience FILE, veil serve FINER.veil --audience ...)"
+)
 SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
 
@@ -73,6 +77,8 @@ class Artefact(Shown):
     points: StateSpace | None = None  # of a policy: what it releases, where that is not the states
     measure: str = "absolute"  # of a policy: what its distortion is made of, as `data.cost` knows it
     cost_unit: str | None = None  # of its distortion, where that is not the states'
+    finer: Artefact | None = None  # of a policy for an audience behind another: that one; its releases are the states
+    truth: NDArray[np.float64] | None = None  # and what its own releases cost from the true states, |Z| x |Y|
 
     @property
     def unit(self) -> str:
@@ -108,6 +114,8 @@ class Artefact(Shown):
             raise InputError(NO_DATA)
         if self.policy is None or self.problem is None:
             raise InputError("this file is a model without a policy; make one with veil solve MODEL -o policy.veil")
+        if self.finer is not None:
+            raise InputError(BEHIND)
         return self.policy, self.problem
 
     @property
@@ -153,6 +161,23 @@ def dumps(
     parts: the fields of an `Artefact` by name; the chain may be that of the problem. The readings are a model's, none
     go into a policy's file. name: of the file, for messages.
     """
+    meta, arrays = _described(policy, recording, period_s, epoch_s, provenance, name, parts)
+    artefact = _build(meta, arrays, name)  # what cannot be loaded is not written
+    meta["recording"] = artefact.recording.export()
+    meta["sha256"] = _digest(meta, arrays)
+    return replace(artefact, sha256=meta["sha256"]), pack(meta, arrays)
+
+
+def _described(
+    policy: Policy | None,
+    recording: Recording | None,
+    period_s: float | None,
+    epoch_s: float,
+    provenance: Mapping[str, Any] | None,
+    name: str,
+    parts: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays, as `dumps` takes them."""
     problem: Problem | None = parts.get("problem")
     chain: MarkovChain | None = parts.get("chain") or (None if problem is None else problem.chain)
     if chain is None:
@@ -175,14 +200,23 @@ def dumps(
     if policy is not None:
         _check_own_chain(policy, chain, name)
         written["policy"] = policy.export()
+    if (finer := parts.get("finer")) is not None:
+        written["finer"] = _whole(finer, name)
+        written["problem"][1]["truth"] = parts["truth"]
     arrays: dict[str, NDArray[Any]] = {}
     for part, (description, own) in written.items():
         meta[part] = description
         arrays |= {f"{part}/{k}": np.ascontiguousarray(v) for k, v in own.items()}
-    artefact = _build(meta, arrays, name)  # what cannot be loaded is not written
-    meta["recording"] = artefact.recording.export()
-    meta["sha256"] = _digest(meta, arrays)
-    return replace(artefact, sha256=meta["sha256"]), pack(meta, arrays)
+    return meta, arrays
+
+
+def _whole(artefact: Artefact, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A policy's file inside another, with its own checksum: the one by which a gateway knows it."""
+    parts = {k: getattr(artefact, k) for k in (*PLAIN, "chain", "problem", "measure", "cost_unit", "finer", "truth")}
+    meta, arrays = _described(artefact.policy, artefact.recording, None, 0.0, artefact.provenance, name, parts)
+    if _digest(meta, arrays) != artefact.sha256:
+        raise InputError(f"{name}: the finer policy is not as its file has it; load it from its file")
+    return {**meta, "sha256": artefact.sha256}, arrays
 
 
 def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: Any) -> Artefact:
@@ -293,6 +327,8 @@ def _restored(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Artefact
         parts |= {"measure": said.get("measure", "absolute"), "cost_unit": said.get("unit")}
         constraint = restore_constraint(said["constraint"])
         problem = Problem(chain, distances["distortion"], constraint, distances.get("worst"))
+    if "finer" in meta:
+        parts |= {"finer": _finer(dict(meta["finer"]), _part(arrays, "finer")), "truth": arrays["problem/truth"]}
     if "policy" in meta:
         policy = restore(meta["policy"], _part(arrays, "policy"), chain)
         if policy.n_states != len(chain):
@@ -301,7 +337,33 @@ def _restored(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Artefact
     recording, whence = Recording(**meta["recording"]), dict(meta.get("provenance", {}))
     artefact = Artefact(policy=policy, problem=problem, chain=chain, recording=recording, provenance=whence, **parts)
     _check_releases(artefact)
+    _check_finer(artefact)
     return artefact
+
+
+def _finer(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Artefact:
+    stated = meta.pop("sha256", None)
+    if stated != _digest(meta, arrays):
+        raise InputError("the finer policy in it is damaged or altered")
+    return replace(_restored(meta, arrays), sha256=stated)
+
+
+def _check_finer(made: Artefact) -> None:
+    """Raises unless the policy can look at what the finer one releases."""
+    finer, problem, truth = made.finer, made.problem, made.truth
+    if finer is None or truth is None:
+        return
+    if finer.policy is None or finer.problem is None or problem is None or made.policy is None:
+        raise InputError("a policy behind a finer one needs both, with their problems")
+    if finer.policy.n_outputs != len(made.chain) or problem.forbidden is not None:
+        raise InputError(f"a policy for {len(made.chain)} releases of a finer one that has {finer.policy.n_outputs}")
+    if truth.shape != (person_of(finer).problem.n_states, problem.n_outputs) or not (truth >= 0).all():  # type: ignore[union-attr]
+        raise InputError("the distances from the true states do not fit the policies")
+
+
+def person_of(artefact: Artefact) -> Artefact:
+    """The policy that looks at true states: the finest of those that this one is behind, or itself."""
+    return artefact if artefact.finer is None else person_of(artefact.finer)
 
 
 def _check_releases(made: Artefact) -> None:

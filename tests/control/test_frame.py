@@ -83,7 +83,7 @@ def one(frame, law, v):
 def channel(frame, memory, x):
     """a(y|x) as a dictionary of releases, from the formula alone."""
     lattice, o = frame.lattice, frame.offsets
-    (u,), (stretch,) = lattice.seen(frame.at_memory(memory).anchor, np.array([x]))
+    (u,), (inside,), (stretch,) = lattice.seen(frame.at_memory(memory).anchor, np.array([x]))
     wide = float(stretch) if np.abs(u).max() > o.reach else 1.0
     moves = {tuple(np.subtract(u, w).tolist()) for w in o.near.tolist()} | {(0,) * o.axes}
     fee = 0.0 if frame.places is None else frame.places.fee
@@ -91,6 +91,9 @@ def channel(frame, memory, x):
     for v in moves:
         y = int(frame.landing(frame.at_memory(memory), np.array([v]))[0])
         w, share = np.subtract(u, v), frame.fade if any(v) else 1.0
+        far = np.hypot(*(w + inside) * [1, wide]) * 1.05 + 2e-4 if o.axes == 2 else abs(w[0]) + 0.5  # all in one band
+        if far > frame.limit:
+            continue
         mass[y] = mass.get(y, 0) + rate(frame, memory, v) * 2 ** -(float(frame.cost(w, wide, share=share)) + fee)
     if frame.places is not None:
         own, p = frame.among(frame.at_memory(memory))[0], frame.places

@@ -258,8 +258,8 @@ def segment(model: Model, options: A2C, state: State) -> tuple[State, jax.Array]
 
 
 @partial(jax.jit, static_argnums=1)
-def measure(model: Model, options: A2C, actor: Actor) -> jax.Array:
-    """(leakage, distortion) of the mean row and of sampled ones, 2 x 2, on the same draws every time."""
+def measure(model: Model, options: A2C, actor: Actor) -> tuple[deep.Rolled, deep.Rolled]:
+    """Roll-outs of the mean row and of sampled ones, on the same draws every time."""
     mean = partial(channel, model, options, actor)
     xi = lambda b: jnp.maximum(options.last_concentration * mean(b), LEAST_XI)  # noqa: E731
     streams = min(64, options.streams)

@@ -25,6 +25,7 @@ veil solve me.veil --max 'stop 0=5km,*=3km' -o policy.veil
 veil solve me.veil --avg 2km --show 1km -o policy.veil        coarser public points; --show states for none
 veil solve me.veil --avg 1km --feedback day -o policy.veil
 veil solve meter.veil --budget 0.1 --json
+veil solve me.veil --avg 1km --behind family.veil -o public.veil      coarser, from the family's releases
 veil solve glucose.veil --distortion hypo.csv --avg 0.2 -o policy.veil     costs with names; inf: never shown so
 veil solve me.veil --distortion zero-one --avg 20%                       wrong at one step in five at most
 veil solve meter.veil --avg 0.1kWh --keep-total -o policy.veil             a year's energy adds up in the mean
@@ -34,7 +35,7 @@ veil solve builtin:grid2x3-toy --avg 0.6 --option pairs=true --method a2c --opti
 """
 
 FLAGS = Flags(
-    *("distortion", "show", "avg", "max", "budget", "feedback", "keep_total"),
+    *("distortion", "show", "avg", "max", "budget", "feedback", "keep_total", "behind"),
     *("method", "window", "certify", "seconds"),
 )
 LATER = (
@@ -79,7 +80,7 @@ def solve(
         raise InputError("`max_bits` bounds the rungs of --feedback: give that too, or --budget for a plain policy")
     solution = run(model, weight=weight, progress=progress, **vars(spec), **more)
     chain, guess = solution.problem.chain, None
-    if len(chain) <= MOST_STATES:
+    if len(chain) <= MOST_STATES and solution.behind is None:  # what it looks at are no states of hers
         guess = Guess.of(chain, solution.policy, int(more.get("seed", 0)))
     result = solution.asked.to_json(solution) | ({} if guess is None else guess.to_json())
     if solution.asked.model is not None:
