@@ -47,6 +47,8 @@ def test_every_row_is_at_least_the_floor_and_ours_is_between():
         assert row.figures.vulnerability.value >= row.figures.prior - 0.1
     assert found.headline.startswith("4 mechanisms reveal")
     assert not found.private
+    [ax] = found.plot().axes
+    assert {row.label for row in found.rows} <= {text.get_text() for text in ax.texts}
 
 
 def test_the_truth_has_nothing_beside_it():

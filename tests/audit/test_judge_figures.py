@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 import veilstream as vs
 from oracles import random_chain, sequence_information
-from veilstream.audit.bayes import infer
+from veilstream.audit.attacks import ATTACKS
 from veilstream.audit.figures import Tally, at_place, auc
 from veilstream.audit.mechanisms.hold import held
 from veilstream.audit.pairs import Adversary, Aligned
@@ -18,6 +18,7 @@ from veilstream.control.controller import Controller
 STEPS = 5
 LEVELS = np.array([0.0, 1.0, 3.0])
 D = np.abs(LEVELS[:, None] - LEVELS)
+NAMED = {"estimation_error": "filter", "trace_error": "smoother"}
 FIGURES = ("vulnerability", "top3", "estimation_error", "trace_error")
 
 
@@ -61,20 +62,45 @@ def test_the_measures_are_those_of_enumeration(policy):
         data = data.only(data.origin[keep])
         data.origin[:] = np.arange(len(data.origin))
     tally = Tally(chain.stationary, D)
-    tally.add(infer(chain, policy, data), data.z, data)
+    tally.add(chain, policy, data, D)
     true = exact(chain, policy)
     for name in FIGURES:
-        seen = tally.interval(name)
+        seen = tally.interval(NAMED.get(name, name))
         reach = 2 * (seen.high - seen.low) / 2 + 1e-12  # four standard errors
         assert abs(seen.value - true[name]) <= reach, name
+
+
+@pytest.mark.parametrize("policy", [noisy(), held(np.eye(3), 2)], ids=["no memory", "held"])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_attack_has_a_smaller_error_than_the_smoother(name, policy):
+    """Under the chain: paired on the same traces, beyond four standard errors."""
+    chain = small()
+    data = sampled(chain, policy, 40, 400, seed=5)
+    tally = Tally(chain.stationary, D)
+    tally.add(chain, policy, data, D)
+    [(own, count)], [(best, _)] = tally.sums[name], tally.sums["smoother"]
+    worse = (own - best) / count
+    assert worse.mean() >= -4 * worse.std() / np.sqrt(len(worse))
+    assert {"face value", "single release", "filter", "smoother", "Viterbi"} == set(ATTACKS)
+
+
+def test_a_single_release_is_guessed_by_bayes_rule():
+    """In the long run the error of the best guess from (x, y) alone: sum_y min_g sum_x pi(x) a(y|x) d(x, g)."""
+    chain, policy = small(), noisy()
+    data = sampled(chain, policy, 60, 800, seed=6)
+    tally = Tally(chain.stationary, D)
+    tally.add(chain, policy, data, D)
+    joint = chain.stationary[:, None] * policy.table()[0]
+    seen = tally.interval("single release")
+    assert abs(seen.value - (D.T @ joint).min(0).sum()) <= seen.high - seen.low
 
 
 def test_multiplicative_leakage_is_the_ratio_of_two_vulnerabilities():
     chain, policy = small(), noisy()
     data = sampled(chain, policy, 30, 50)
     tally = Tally(chain.stationary, D)
-    tally.add(infer(chain, policy, data), data.z, data)
-    found = tally.figures({0: "home"})
+    tally.add(chain, policy, data, D)
+    found = tally.figures({"home": np.array([0])})
     assert found.prior == pytest.approx(chain.stationary.max())
     assert found.multiplicative == pytest.approx(found.vulnerability.value / chain.stationary.max())
     assert found.trace_error.value <= found.estimation_error.value <= found.blind_error

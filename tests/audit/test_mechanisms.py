@@ -34,6 +34,7 @@ def utility(source):
     return Utility.of(chain, states)
 
 
+QUICK = JudgeSpec(streams=60, steps=150)
 SOURCES = ("city", "household", "builtin")
 CASES = [(m, s) for m in MECHANISMS.values() for s in SOURCES if m.fits(utility(s))]
 
@@ -56,7 +57,7 @@ def test_a_mechanism_is_finite_policies_with_distances_to_all_they_show(mechanis
         for policy in made.policies:
             policy.check()
             assert policy.n_states == len(chain)
-        error, bits, _ = operating(made.problem(u.chain), made.policies[:1], 0)
+        error, bits, _ = operating(made.problem(u.chain), made.policies[:1], QUICK)
         assert error.value >= 0
         assert bits.low <= u.chain.entropy_rate * 1.01  # never more than the truth
 
@@ -65,7 +66,7 @@ def test_the_smallest_settings_show_nearly_the_truth():
     u = utility("city")
     for name, setting in [("grid", 0.01), ("android-coarse", 0.01), ("meshtastic", 24), ("hold", 1), ("laplace", 1e-3)]:
         made = MECHANISMS[name].make(u, setting)
-        assert operating(made.problem(u.chain), made.policies[:1], 0)[0].value < 0.2, name
+        assert operating(made.problem(u.chain), made.policies[:1], QUICK)[0].value < 0.2, name
 
 
 def test_a_grid_moves_a_place_by_at_most_half_a_cell_each_way():
@@ -147,7 +148,7 @@ def test_what_is_held_reveals_the_entropy_of_a_longer_step(steps):
     """I = H(X_k | X_0) / k for every k-th truth: closed form."""
     chain = vs.MarkovChain([[0.8, 0.15, 0.05], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]])
     problem = vs.Problem(chain, 1 - np.eye(3), vs.Average(weight=1.0))
-    _, bits, level = operating(problem, [held(np.eye(3), steps)], 0)
+    _, bits, level = operating(problem, [held(np.eye(3), steps)], QUICK)
     exact = chain.stationary @ entropy(np.linalg.matrix_power(chain.transition, steps)) / steps
     assert bits.value == pytest.approx(exact, rel=1e-6)
     assert level == "computed exactly"
@@ -162,7 +163,7 @@ def test_a_mean_of_two_levels_reveals_the_entropy_of_their_sum():
     u = replace(Utility.of(chain, states), points=shown)
     u = replace(u, distortion=np.abs(levels[:, None] - shown.coordinates.T))
     made = MECHANISMS["mean"].make(u, 2)
-    _, bits, _ = operating(made.problem(chain), made.policies, 0)
+    _, bits, _ = operating(made.problem(chain), made.policies, QUICK)
     assert bits.value == pytest.approx(entropy([1 / 9, 2 / 9, 3 / 9, 2 / 9, 1 / 9]) / 2, rel=0.03)
 
 

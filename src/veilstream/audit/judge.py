@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from veilstream.audit.bayes import infer
-from veilstream.audit.figures import LEAST_TRACES, Figures, Tally, commonest
+from veilstream.audit.figures import LEAST_TRACES, Figures, Tally, looked_at
 from veilstream.audit.mechanisms import MECHANISMS
 from veilstream.audit.mechanisms.mechanism import Emulation, Made, distances_to, law_of
 from veilstream.audit.pairs import Adversary, Aligned, Reached
@@ -32,12 +31,25 @@ from veilstream.model.interval import Z95, Interval
 from veilstream.model.problem import Average, Problem
 from veilstream.shown import Progress, Rows, Shown, within
 from veilstream.solvers import solve
-from veilstream.solvers.solution import Level, Point
+from veilstream.solvers.solution import Level, Point, Solution
 from veilstream.units import counted, noun
 
 OURS = "veilstream"
 NEXT_TO_NOTHING = 1e-9  # error that only the truth has
 LEAST_FLOOR = 1e-3  # bits per step below which nothing is said to be so many times as much
+
+
+Operates = tuple[Interval, Interval, str]  # error, bits per step, and how sure these are
+
+
+class Title(NamedTuple):
+    """What a mechanism is called, and what is said of it."""
+
+    name: str
+    setting: float | None
+    label: str
+    what: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -144,7 +156,10 @@ class Judgement(Shown):
 def sentence(row: Judged, unit: str) -> str:
     """What it does, what it reveals, and what the best would."""
     f, thing = row.figures, noun(unit)
-    said = f"{row.what}; reveals {row.leakage.value:.3g} bits per step"
+    b, bound = row.leakage, ""
+    if row.files is not None and np.isfinite(b.low):
+        bound = f" [{b.low:.3g}, {b.high:.3g}]"
+    said = f"{row.what}; reveals {b.value:.3g}{bound} bits per step"
     if row.ours is not None and row.floor is not None:  # at its error
         said += (
             f", where {row.ours.leakage.value:.3g} are enough for that error and {row.floor:.3g} are needed (proved)"
@@ -188,21 +203,13 @@ class Judge:
     def mechanism(self, one: Emulation, setting: float, progress: Progress | None = None) -> Judged:
         """One of the list at one setting."""
         made, u = one.make(self.utility, setting), self.utility
-        return self.made(made, one.name, setting, one.label(setting, u), one.what, one.source, progress)
+        return self.made(made, Title(one.name, setting, one.label(setting, u), one.what, one.source), progress)
 
-    def made(
-        self,
-        made: Made,
-        name: str,
-        setting: float | None,
-        label: str,
-        what: str,
-        source: str,
-        progress: Progress | None = None,
-    ) -> Judged:
+    def made(self, made: Made, title: Title, progress: Progress | None = None) -> Judged:
         """Any finite mechanism, with our policy at its error."""
-        own = made.problem(self.utility.chain)
-        return self.beside(self._row(own, made.policies, name, setting, label, what, source), made.distortion, progress)
+        problem = made.problem(self.utility.chain)
+        found = self._row(problem, made.policies, title, operating(problem, made.policies, self.spec))
+        return self.beside(found, made.distortion, progress)
 
     def beside(self, found: Judged, shown: Array, progress: Progress | None = None) -> Judged:
         """With our policy at its error, which may show all that it shows; and the floor under both.
@@ -216,40 +223,47 @@ class Judge:
         problem = Problem(u.chain, d, Average(limit=error * (1 + NEXT_TO_NOTHING)))
         seconds = self.spec.certify_seconds
         best = solve(problem, certify=True, certify_seconds=seconds, progress=progress, seed=self.spec.seed)
-        ours = self._row(problem, [best.policy], OURS, None, f"{OURS} at that error", "the policy of veil solve", "")
+        ours = self._row(
+            problem, [best.policy], Title(OURS, None, OURS, "the policy of veil solve", ""), of_point(best)
+        )
         return replace(found, ours=ours, floor=float(best.leakage_lower or 0.0))
 
     def pairs(self, pairs: Aligned, label: str, what: str, progress: Progress | None = None) -> Judged:
         """Two files, or a program: by adversaries who learned from other traces."""
         seen = Adversary(pairs, self.spec.folds, self.spec.seed).learned(self.utility.names, progress)
         level = MODEL_ONLY if seen.traces < LEAST_TRACES else str(Level.ESTIMATED)
-        found = Judged(label, None, label, what, "", seen.error, seen.bits, level, seen.figures, None, files=seen)
+        title = Title(label, None, label, what, "")
+        found = Judged(*title, seen.error, seen.bits, level, seen.figures, None, files=seen)
         return self.beside(found, distances_to(self.utility, pairs.shown))
 
-    def _row(self, problem: Problem, policies: Sequence[Policy], *said: Any) -> Judged:
-        name, setting, label, what, source = said
-        chain, spec, n = problem.chain, self.spec, len(policies)
-        tally = Tally(law_of(self.utility), self.distances)
-        streams = max(2, spec.streams // n)
+    def _row(self, problem: Problem, policies: Sequence[Policy], title: Title, operates: Operates) -> Judged:
+        u, chain, spec, n = self.utility, problem.chain, self.spec, len(policies)
+        law, states = law_of(u), None if u.cost is None else u.cost.states
+        tally, streams = Tally(law, self.distances), max(2, spec.streams // n)
+        felt = problem.distortion[np.unique(chain.symbols, return_index=True)[1]]  # a row a symbol
         for i, policy in enumerate(policies):
             data = sampled(chain, policy, spec.steps, streams, spec.seed + i)
-            tally.add(infer(chain, policy, data), chain.symbols[data.z], data, spec.steps // 3)
-        error, leakage, level = operating(problem, policies, spec.seed)
-        epsilon = Epsilon.of(self.utility.chain, policies[0]) if n == 1 else None
-        figures = tally.figures(commonest(law_of(self.utility), self.utility.names))
-        return Judged(name, setting, label, what, source, error, leakage, level, figures, epsilon, n)
+            tally.add(chain, policy, data, felt, spec.steps // 3)
+        epsilon = Epsilon.of(u.chain, policies[0]) if n == 1 else None
+        return Judged(*title, *operates, tally.figures(looked_at(law, u.names, states)), epsilon, n)
 
 
-def operating(problem: Problem, policies: Sequence[Policy], seed: int) -> tuple[Interval, Interval, str]:
-    """Error and bits per step in the long run, a mean over the policies, with the level of the bits."""
+def operating(problem: Problem, policies: Sequence[Policy], spec: JudgeSpec) -> Operates:
+    """Where a mechanism operates in the long run, a mean over the draws of what it keeps."""
+    steps, streams, truth = spec.steps, max(2, spec.streams // len(policies)), problem.chain.entropy_rate
     if len(policies) == 1:
-        point = Point.of(problem, policies[0])
-        error, bits = around(point.distortion, point.distortion_se), around(point.leakage, point.leakage_se)
-        return error, bits, str(point.level)
-    seen = [evaluate(problem, p, streams=max(2, 256 // len(policies)), seed=seed + i) for i, p in enumerate(policies)]
-    values = (np.array([getattr(s, k) for s in seen]) for k in ("distortion", "leakage"))
-    error, bits = (around(v.mean(), v.std(ddof=1) / np.sqrt(len(v))) for v in values)
-    return error, bits, str(Level.ESTIMATED)
+        error, bits, level = of_point(Point.of(problem, policies[0], steps, streams, spec.seed))
+    else:
+        seen = [evaluate(problem, p, steps, streams, seed=spec.seed + i) for i, p in enumerate(policies)]
+        values = (np.array([getattr(s, k) for s in seen]) for k in ("distortion", "leakage"))
+        error, bits = (around(v.mean(), v.std(ddof=1) / np.sqrt(len(v))) for v in values)
+        level = str(Level.ESTIMATED)
+    return error, Interval(*(min(v, truth) for v in (bits.value, bits.low, bits.high))), level  # no more than the truth
+
+
+def of_point(point: Point | Solution) -> Operates:
+    error, bits = around(point.distortion, point.distortion_se), around(point.leakage, point.leakage_se)
+    return error, bits, str(point.level)
 
 
 def around(value: float, se: float) -> Interval:
@@ -264,12 +278,17 @@ def named(name: str) -> Emulation:
     return MECHANISMS[name]
 
 
-def judge_model(utility: Utility, spec: JudgeSpec, progress: Progress | None = None) -> list[Judged]:
-    """Every mechanism that was asked for, on one model."""
+def judge_model(utility: Utility, spec: JudgeSpec, progress: Progress | None = None) -> tuple[list[Judged], list[str]]:
+    """Every mechanism that was asked for; of all that fit those that can be, and a line for each of the others."""
     judge = Judge(utility, spec)
-    asked, rows = judge.asked(), list[Judged]()
+    asked, rows, left = judge.asked(), list[Judged](), list[str]()
     for i, (one, setting) in enumerate(asked):
         bar = within(progress, i / len(asked), (i + 1) / len(asked), f"{one.label(setting, utility)}: ")
         bar(0.0, "exact adversaries")
-        rows.append(judge.mechanism(one, setting, bar))
-    return rows
+        try:
+            rows.append(judge.mechanism(one, setting, bar))
+        except InputError as cannot:
+            if spec.mechanism:
+                raise
+            left.append(f"left out: {cannot}")
+    return rows, left

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.audit.attacks.attack import nearest
 from veilstream.audit.bayes import infer
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Ints, Traces, sampled
@@ -142,11 +143,6 @@ def hits(belief: Array, x: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     return belief.argmax(-1) == x, rank < 3
 
 
-def errors(belief: Array, x: Ints, distances: Array) -> Array:
-    """d(x, guess) of the guess with the least expected distance."""
-    return np.asarray(distances[x, (belief @ distances).argmin(-1)])
-
-
 def measure(
     belief: Array,
     x: Ints,
@@ -168,7 +164,7 @@ def measure(
         here, said = x[mask] == place, guess[mask] == place
         found.append(float((here & said).sum() / (here | said).sum()) if (here | said).any() else None)
     home, work = (*found, None, None)[:2]
-    error = None if distances is None else float(errors(belief, x, distances)[mask].mean())
+    error = None if distances is None else float(distances[x, nearest(belief, distances)][mask].mean())
     return Measure(
         ratio_interval(*per_trace(surprise(belief, x), traces, mask)),
         float(first[mask].mean()),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from veilstream.audit.assemble import FEW_TRACES, in_pieces
 from veilstream.audit.bayes import infer
-from veilstream.audit.figures import Figures, Tally, commonest, over_traces
+from veilstream.audit.figures import Figures, Tally, looked_at, over_traces
 from veilstream.audit.measures import per_trace
 from veilstream.audit.traces import Ints, Traces
 from veilstream.control.controller import Controller
@@ -237,7 +237,9 @@ class Adversary:
         """Every trace is asked about once, by an adversary who has learned from the traces of other folds."""
         p, several = self.pairs, len(np.unique(self.pairs.stream)) > 1
         law = np.bincount(p.x, minlength=self.n) / len(p.x)
-        tally, bits, right, backs = Tally(law, p.states.distances()), [], [], []
+        d, far = p.states.distances(), p.states.distances_from(p.shown).T
+        tally, bits, right, backs = Tally(law, d), [], [], []
+        felt = np.concatenate([far, np.repeat(d[:, [(law @ d).argmin()]], 2, 1)], 1)  # of nothing: the best constant's
         found = np.zeros((int(p.stream.max()) + 1, self.n))  # steps that each stream is said to be at each place
         for k in range(int(self.fold.max()) + 1):
             known, asked = (
@@ -246,8 +248,7 @@ class Adversary:
             own = [s for s, f in zip(p.stream, self.fold, strict=True) if f == k]
             chain, (policy, back) = self.chain(known), self.policy(known)
             data, order = together(p, asked)
-            beliefs = infer(chain, policy, data)
-            tally.add(beliefs, data.z, data)
+            beliefs = tally.add(chain, policy, data, felt)
             bits.append(per_trace(beliefs.density, data, data.mask))
             backs.append(back)
             assert beliefs.path is not None
@@ -258,12 +259,12 @@ class Adversary:
             if progress:
                 progress((k + 1) / (int(self.fold.max()) + 1), f"part {k + 1} held out")
         shown, n = p.y != p.nothing, len(p.traces)
-        far = [p.errors[t][np.isfinite(p.errors[t])] for t in p.traces]
+        felt_by = [p.errors[t][np.isfinite(p.errors[t])] for t in p.traces]
         homes = [found[s].argmax() == np.bincount(p.x[np.concatenate(self.of(s))], minlength=self.n).argmax()
                  for s in np.unique(p.stream)]  # fmt: skip
         return Reached(
-            tally.figures(commonest(law, names)),
-            over_traces([(np.array([f.sum() for f in far]), np.array([float(len(f)) for f in far]))]),
+            tally.figures(looked_at(law, names, p.states)),
+            over_traces([(np.array([f.sum() for f in felt_by]), np.array([float(len(f)) for f in felt_by]))]),
             over_traces(bits),
             n,
             len(p.x),

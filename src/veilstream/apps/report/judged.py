@@ -9,6 +9,7 @@ import numpy as np
 
 from veilstream.apps.report.page import document, pairs, table
 from veilstream.apps.report.words import LEVELS
+from veilstream.audit.attacks import ATTACKS
 from veilstream.audit.judge import Judged, Judgement
 from veilstream.audit.tables import JUDGED, judged
 
@@ -37,6 +38,7 @@ def page(found: Judgement) -> str:
         _section("What each reveals", chart),
         _section("In figures", f'{figures}<p class="legend">{escape(JUDGED)}</p>'),
         _section("Place by place", _places(found)),
+        _section("Attack by attack", _attacks(found)),
         _section("What each does", pairs([(row.label, described(row)) for row in found.rows])),
         _section("How sure each figure is", pairs(list(_levels(found)))),
     ]
@@ -94,6 +96,21 @@ def _places(found: Judgement) -> str:
         "of being there while she is."
     )
     return f"<p>{said}</p>{table(head, rows, 'figures stack')}"
+
+
+def _attacks(found: Judgement) -> str:
+    """How far each attack is off, on average."""
+    head = ("mechanism", *ATTACKS, "no release")
+    rows = [
+        (row.label, *(f"{v.value:.3g}" for v in f.attacks.values()), f"{f.blind_error:.3g}")
+        for row in found.rows
+        if (f := row.figures).blind_error is not None
+    ]
+    said = "; ".join(f"{attack.name}: {attack.what}" for attack in ATTACKS.values())
+    unit = f", in {found.unit}" if found.unit else ""
+    return (
+        f"<p>Mean distance from the truth to the guess{unit}. {escape(said)}.</p>{table(head, rows, 'figures stack')}"
+    )
 
 
 def odds(value: float) -> str:

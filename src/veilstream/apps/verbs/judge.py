@@ -10,7 +10,7 @@ from typing import Any
 
 from veilstream.artefact import Artefact
 from veilstream.audit.figures import LEAST_TRACES
-from veilstream.audit.judge import Judge, Judged, Judgement, judge_model
+from veilstream.audit.judge import Judge, Judged, Judgement, Title, judge_model
 from veilstream.audit.mechanisms.mechanism import Made
 from veilstream.audit.pairs import Aligned
 from veilstream.audit.spec import JudgeSpec
@@ -71,7 +71,8 @@ def judge(
             utility, artefact = utility_of(modelled(data, fit))
             private = artefact is not None
             warnings = [] if artefact is None else about_data(artefact.provenance)
-            rows = [] if objects and not spec.mechanism else judge_model(utility, spec, tell)
+            rows, left = ([], []) if objects and not spec.mechanism else judge_model(utility, spec, tell)
+            warnings = [*warnings, *left]
         rows += [of_object(one, utility, spec, tell) for one in objects]
     seconds = time.perf_counter() - started
     return Judgement(utility.chain.name, utility.unit, utility.chain.entropy_rate, rows, private, warnings, seconds)
@@ -128,7 +129,7 @@ def of_object(one: Any, utility: Utility, spec: JudgeSpec, progress: Progress | 
                 f"a policy must be finite and show the model's {utility.distortion.shape[1]} releases for its "
                 f"{utility.distortion.shape[0]} states; {name} is not"
             )
-        return judge.made(Made([finite], utility.distortion), name, None, name, what, "", progress)
+        return judge.made(Made([finite], utility.distortion), Title(name, None, name, what, ""), progress)
     if not (hasattr(one, "start") and hasattr(one, "release")):
         raise InputError(f"a mechanism needs start() and release(state, reading), or is a name; {name} has not both")
     return judge.pairs(Aligned.of_program(one, utility, PROGRAMS, spec.steps, spec.seed), name, what, progress)

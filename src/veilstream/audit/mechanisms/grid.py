@@ -25,7 +25,7 @@ def make(utility: Utility, cell_km: float) -> Made:
 MECHANISM = Emulation(
     "grid",
     "shows the nearest node of a public grid",
-    "coordinates rounded before they are shared (two decimals of a degree: 1.1 km)",
+    "rounded coordinates; two decimals of a degree are 1.1 km",
     MAP,
     make,
     "the width of a cell",
