@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from veilstream.container import pack, unpack, write
 from veilstream.control import adaptive as _ladder  # noqa: F401
 from veilstream.control import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
-from veilstream.control import controller as _controller  # noqa: F401
+from veilstream.control import controller as _controller
 from veilstream.control.frame import Frame
 from veilstream.control.frame_ladder import FrameLadder
 from veilstream.control.policy import Policy, restore
@@ -94,6 +94,12 @@ class Artefact(Shown):
         if self.measure == TABLE and self.problem is not None:
             table = self.problem.distortion[np.unique(self.chain.symbols, return_index=True)[1]]
         return Cost(self.states, shown, self.measure, table, self.unit)
+
+    @property
+    def policies(self) -> list[Policy]:
+        """Those that a release goes through, the finest first."""
+        before = [] if self.finer is None else self.finer.policies
+        return before if self.policy is None else [*before, self.policy]
 
     @property
     def shown(self) -> StateSpace | None:
@@ -355,6 +361,8 @@ def _check_finer(made: Artefact) -> None:
         return
     if finer.policy is None or finer.problem is None or problem is None or made.policy is None:
         raise InputError("a policy behind a finer one needs both, with their problems")
+    if not isinstance(made.policy, _controller.Controller):
+        raise InputError("a policy behind a finer one must be a finite one (vs.Controller)")
     if finer.policy.n_outputs != len(made.chain) or problem.forbidden is not None:
         raise InputError(f"a policy for {len(made.chain)} releases of a finer one that has {finer.policy.n_outputs}")
     if truth.shape != (person_of(finer).problem.n_states, problem.n_outputs) or not (truth >= 0).all():  # type: ignore[union-attr]

@@ -42,7 +42,7 @@ class Audience:
 
     @cached_property
     def finer(self) -> Finer:
-        return finer_of(self.file)
+        return Finer.through(person_of(self.file).chain, self.file.policies)
 
     @cached_property
     def problem(self) -> Problem:
@@ -79,16 +79,6 @@ class Audience:
     def judged(self, p: Point) -> Point:
         """The point as it is in truth."""
         return replace(p, **self.run(p.policy).rates(self.truth.distortion)._asdict())
-
-
-def finer_of(file: Artefact) -> Finer:
-    """What a policy behind this one looks at."""
-    assert file.policy is not None
-    if file.finer is None:
-        return Finer.of(file.chain, file.policy)
-    if not isinstance(file.policy, Controller):
-        raise InputError("only a finite policy can have an audience behind it")
-    return finer_of(file.finer).then(file.policy)
 
 
 def can_show(file: Artefact) -> NDArray[np.bool_]:
