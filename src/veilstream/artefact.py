@@ -13,7 +13,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,23 +167,24 @@ def dumps(
     parts: the fields of an `Artefact` by name; the chain may be that of the problem. The readings are a model's, none
     go into a policy's file. name: of the file, for messages.
     """
-    meta, arrays = _described(policy, recording, period_s, epoch_s, provenance, name, parts)
+    said = {
+        "policy": policy,
+        "recording": recording,
+        "provenance": provenance,
+        "period_s": period_s,
+        "epoch_s": epoch_s,
+    }
+    meta, arrays = _described(said | parts, name)
     artefact = _build(meta, arrays, name)  # what cannot be loaded is not written
     meta["recording"] = artefact.recording.export()
     meta["sha256"] = _digest(meta, arrays)
     return replace(artefact, sha256=meta["sha256"]), pack(meta, arrays)
 
 
-def _described(
-    policy: Policy | None,
-    recording: Recording | None,
-    period_s: float | None,
-    epoch_s: float,
-    provenance: Mapping[str, Any] | None,
-    name: str,
-    parts: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Description and arrays, as `dumps` takes them."""
+def _described(parts: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays, of what `dumps` takes."""
+    policy, recording = parts["policy"], parts["recording"]
+    period_s, epoch_s = parts.get("period_s"), parts.get("epoch_s", 0.0)
     problem: Problem | None = parts.get("problem")
     chain: MarkovChain | None = parts.get("chain") or (None if problem is None else problem.chain)
     if chain is None:
@@ -194,7 +195,7 @@ def _described(
         "format": FORMAT,
         "version": VERSION,
         "recording": {"period_s": period_s, "epoch_s": epoch_s} if recording is None else recording.export(),
-        "provenance": _plain(dict(provenance or {})),
+        "provenance": _plain(dict(parts["provenance"] or {})),
     }
     written = {"chain": export_chain(chain)}
     written |= {k: parts[k].export() for k in PLAIN if parts.get(k) is not None}
@@ -218,8 +219,7 @@ def _described(
 
 def _whole(artefact: Artefact, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """A policy's file inside another, with its own checksum: the one by which a gateway knows it."""
-    parts = {k: getattr(artefact, k) for k in (*PLAIN, "chain", "problem", "measure", "cost_unit", "finer", "truth")}
-    meta, arrays = _described(artefact.policy, artefact.recording, None, 0.0, artefact.provenance, name, parts)
+    meta, arrays = _described({f.name: getattr(artefact, f.name) for f in fields(artefact)}, name)
     if _digest(meta, arrays) != artefact.sha256:
         raise InputError(f"{name}: the finer policy is not as its file has it; load it from its file")
     return {**meta, "sha256": artefact.sha256}, arrays

@@ -1,6 +1,5 @@
 """What a solver knows when it is done."""
 
-import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,8 +7,6 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
 
 from veilstream.artefact import Artefact, dumps, provenance, save
 from veilstream.control.evaluate import Evaluation, evaluate
@@ -397,11 +394,3 @@ class Solution(Shown):
         """With a proved lower bound on the objective; `elsewhere`: one on leakage from other weights."""
         lower = max(0.0, bound - self.weight * self.distortion, elsewhere)
         return replace(self, lower_bound=bound, leakage_lower=lower, certificate=certificate)
-
-
-def fingerprint(problem: Problem, weight: float) -> str:
-    """A hash of everything a solver sees of a problem at one weight."""
-    digest = hashlib.sha256(repr((problem.distortion.shape, float(weight))).encode())
-    for v in (problem.chain.transition, problem.chain.initial, problem.distortion, problem.allowed):
-        digest.update(np.ascontiguousarray(v).tobytes())
-    return digest.hexdigest()
