@@ -34,7 +34,7 @@ from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.problem import Problem
-from veilstream.model.serialize import export_chain, export_constraint, restore_chain, restore_constraint
+from veilstream.model.serialize import export_chain, export_constraint, plain, restore_chain, restore_constraint
 from veilstream.shown import Rows, Shown, picture
 from veilstream.units import format_duration, printable
 
@@ -47,8 +47,8 @@ NO_DATA = (
     "first: veil fit SOURCE -o model.veil"
 )
 BEHIND = (
-    "this policy is made behind a finer one, and looks at its releases, not at readings: name it as an audience of the "
-    "finer policy (veil release FINER.veil --audience FILE, veil serve FINER.veil --audience ...)"
+    "this policy looks at the releases of a finer one, not at readings: name it as an audience of that one, as in veil "
+    "release FINER.veil --audience FILE"
 )
 SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
@@ -100,6 +100,11 @@ class Artefact(Shown):
         """Those that a release goes through, the finest first."""
         before = [] if self.finer is None else self.finer.policies
         return before if self.policy is None else [*before, self.policy]
+
+    @property
+    def person(self) -> Artefact:
+        """The policy that looks at true states: the finest of those that this one is behind, or itself."""
+        return self if self.finer is None else self.finer.person
 
     @property
     def shown(self) -> StateSpace | None:
@@ -195,7 +200,7 @@ def _described(parts: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dic
         "format": FORMAT,
         "version": VERSION,
         "recording": {"period_s": period_s, "epoch_s": epoch_s} if recording is None else recording.export(),
-        "provenance": _plain(dict(parts["provenance"] or {})),
+        "provenance": plain(dict(parts["provenance"] or {})),
     }
     written = {"chain": export_chain(chain)}
     written |= {k: parts[k].export() for k in PLAIN if parts.get(k) is not None}
@@ -280,22 +285,6 @@ def provenance(command: str, seed: int | None = None, data_sha256: str | None = 
     return {"command": command, "seed": seed, "data_sha256": data_sha256, "versions": versions, **more}
 
 
-def _plain(value: Any) -> Any:
-    """A provenance entry as JSON can hold it; what it cannot hold becomes text."""
-    match value:
-        case dict():
-            return {str(k): _plain(v) for k, v in value.items()}
-        case list() | tuple():
-            return [_plain(v) for v in value]
-        case None | bool() | str() | int():
-            return value
-        case float() if np.isfinite(value):
-            return float(value)
-        case np.ndarray() | np.generic():
-            return _plain(value.tolist())
-    return str(value)
-
-
 def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True, ensure_ascii=True).encode())
     for name in sorted(arrays):
@@ -359,19 +348,14 @@ def _check_finer(made: Artefact) -> None:
     finer, problem, truth = made.finer, made.problem, made.truth
     if finer is None or truth is None:
         return
-    if finer.policy is None or finer.problem is None or problem is None or made.policy is None:
-        raise InputError("a policy behind a finer one needs both, with their problems")
-    if not isinstance(made.policy, _controller.Controller):
-        raise InputError("a policy behind a finer one must be a finite one (vs.Controller)")
-    if finer.policy.n_outputs != len(made.chain) or problem.forbidden is not None:
-        raise InputError(f"a policy for {len(made.chain)} releases of a finer one that has {finer.policy.n_outputs}")
-    if truth.shape != (person_of(finer).problem.n_states, problem.n_outputs) or not (truth >= 0).all():  # type: ignore[union-attr]
+    known = finer.policy is not None and finer.problem is not None and problem is not None
+    if not known or not isinstance(made.policy, _controller.Controller):
+        raise InputError("behind a finer policy with its problem there must be a finite one (vs.Controller)")
+    n, person = len(made.chain), finer.person.chain
+    if finer.policy.n_outputs != n or problem.forbidden is not None:  # type: ignore[union-attr]
+        raise InputError(f"a policy for {n} releases does not fit the finer one")
+    if truth.shape != (len(person), problem.n_outputs) or not (truth >= 0).all():  # type: ignore[union-attr]
         raise InputError("the distances from the true states do not fit the policies")
-
-
-def person_of(artefact: Artefact) -> Artefact:
-    """The policy that looks at true states: the finest of those that this one is behind, or itself."""
-    return artefact if artefact.finer is None else person_of(artefact.finer)
 
 
 def _check_releases(made: Artefact) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kit.audiencekit import HIDDEN, behind, core_of, two
+from audiencekit import HIDDEN, behind, core_of, two
 from veilstream.artefact import load, save
 from veilstream.control.cascade import BehindFilter, Finer
 from veilstream.control.mechanism import Mechanism
@@ -166,9 +166,9 @@ def test_a_commit_that_fails_leaves_no_audience_ahead(folder, tmp_path, monkeypa
 
 def test_a_policy_behind_another_is_refused_where_it_would_look_at_readings(folder):
     art = load(folder / "public.veil")
-    with pytest.raises(InputError, match="looks at its releases"):
+    with pytest.raises(InputError, match="looks at the releases of a finer one"):
         Space(art)
-    with pytest.raises(InputError, match="looks at its releases"):
+    with pytest.raises(InputError, match="looks at the releases of a finer one"):
         art.answer()
 
 

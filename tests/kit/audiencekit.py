@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from kit.gatewaykit import artefact, places
+from gatewaykit import artefact, places
 from veilstream.artefact import load, save
 from veilstream.control.cascade import Finer
 from veilstream.control.controller import Controller

@@ -6,7 +6,6 @@ machine a run that was cut and resumed gives the same curve as one that was not.
 last one whole.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -24,7 +23,7 @@ from veilstream import container
 from veilstream.control.evaluate import evaluate
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
-from veilstream.model.problem import Problem
+from veilstream.model.problem import Problem, fingerprint
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.solution import Point, Progress, Status
 
@@ -192,11 +191,3 @@ def estimated(problem: Problem, policy: Policy, seed: int, history: Curve) -> Po
     steps, streams = (300, 256) if problem.distortion.size <= 4096 else (90, 24)
     ev = evaluate(problem, policy, steps, streams, seed=seed + 1_000_003)
     return Point.estimated(policy, ev, status=Status.BUDGET, history=history)
-
-
-def fingerprint(problem: Problem, weight: float) -> str:
-    """A hash of everything a solver sees of a problem at one weight."""
-    digest = hashlib.sha256(repr((problem.distortion.shape, float(weight))).encode())
-    for v in (problem.chain.transition, problem.chain.initial, problem.distortion, problem.allowed):
-        digest.update(np.ascontiguousarray(v).tobytes())
-    return digest.hexdigest()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.artefact import person_of
 from veilstream.control.cascade import BehindFilter, Finer
 from veilstream.control.frame_ladder import Framed
 from veilstream.control.frame_mechanism import FrameMechanism
@@ -144,7 +143,7 @@ class AudienceEncoder(StateEncoder):
     def __init__(self, artefact: "Artefact") -> None:
         super().__init__(artefact)
         assert artefact.finer is not None
-        self.finer = Finer.through(person_of(artefact).chain, artefact.finer.policies)
+        self.finer = Finer.through(artefact.person.chain, artefact.finer.policies)
         self.identity = f"behind {artefact.finer.sha256}"  # beliefs are about that policy's memory
 
     def _asked(self, artefact: "Artefact") -> tuple[Policy, Problem]:
