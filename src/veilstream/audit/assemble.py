@@ -70,6 +70,7 @@ def audit_artefact(
     what, parts = Subject.of(artefact, data, options), 1 + len(options.against)
     claimed = None if claim is None else claim.leakage
     own = what.audited(policy, name or method_of(artefact), claimed, within(progress, 0, 1 / parts))
+    assert own.distortion is not None  # of a policy on a chain
     others = []
     for i, method in enumerate(options.against, 1):
         bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
