@@ -125,10 +125,9 @@ def rolled_both(
 
 def figures(weight: float, rolled: tuple[Rolled, Rolled], deploy: str) -> dict[str, float]:
     """A point of a learning curve, from the mean of the rows and from sampled ones."""
-    whole = all(bool(jnp.isfinite(v).all()) for r in rolled for v in r)  # no figures of a training that diverged
-    rates = [
-        controlled(np.asarray(r.rates, float), np.asarray(r.off))[0] if whole else (np.nan, np.nan) for r in rolled
-    ]
+    if not all(bool(jnp.isfinite(v).all()) for r in rolled for v in r):
+        return dict.fromkeys(FIGURES, math.nan)  # of a training that diverged
+    rates = [controlled(np.asarray(r.rates, float), np.asarray(r.off))[0] for r in rolled]
     mean, sample = (bits + weight * units for bits, units in rates)
     bits, units = rates[0 if deploy == "mean" else 1]
     return dict(zip(FIGURES, (bits, units, bits + weight * units, mean, sample), strict=True))
