@@ -105,9 +105,10 @@ def judge(bands: dict[str, Band], best: Solution, budget: Budget) -> Finding:
 
 def told(method: str, steps: Array, runs: Array, best: float) -> str:
     above, gained = runs[:, -1] / best - 1, still(runs) / best
+    several = f"{len(runs)} seeds are {100 * above.min():.1f} to" if len(runs) > 1 else "one seed is"
     return (
-        f"{called(method)}: after {steps[-1]:,.0f} steps {len(runs)} seeds are {100 * above.min():.1f} to "
-        f"{100 * above.max():.1f} % above the optimum; the last quarter gained {round(100 * gained, 1) + 0:.1f} %."
+        f"{called(method)}: after {steps[-1]:,.0f} steps {several} {100 * above.max():.1f} % above the optimum; the "
+        f"last quarter gained {round(100 * gained, 1) + 0:.1f} %."
     )
 
 
@@ -148,7 +149,11 @@ def draw(bands: dict[str, Band], best: Solution) -> Figure:
     above = ax.secondary_xaxis("top", functions=(iterations, lambda x: np.multiply(x, EPISODE)))
     above.set_xlabel(f"the paper's iterations ({EPISODE} steps each)")
     ax.set(ylabel="leakage + lambda x distortion (bits per step)")
-    ax.set_title(f"Training on the 4x4 grid, Q2, lambda {WEIGHT:g} bit a cell, singles", loc="left", fontsize=11)
+    ax.set_title(
+        f"4x4 grid, Q2, lambda {WEIGHT:g} bit a cell; rows for x_t (singles), log2; the paper deploys drawn rows",
+        loc="left",
+        fontsize=9,
+    )
     ax.spines[["top", "right"]].set_visible(False)
     ax.ticklabel_format(axis="x", style="plain")
     ax.set_ylim(0.95 * best.objective, None)

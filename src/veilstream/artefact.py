@@ -13,7 +13,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from veilstream.container import pack, unpack, write
 from veilstream.control import adaptive as _ladder  # noqa: F401
 from veilstream.control import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
-from veilstream.control import controller as _controller  # noqa: F401
+from veilstream.control import controller as _controller
 from veilstream.control.frame import Frame
 from veilstream.control.frame_ladder import FrameLadder
 from veilstream.control.policy import Policy, restore
@@ -34,7 +34,7 @@ from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.problem import Problem
-from veilstream.model.serialize import export_chain, export_constraint, restore_chain, restore_constraint
+from veilstream.model.serialize import export_chain, export_constraint, plain, restore_chain, restore_constraint
 from veilstream.shown import Rows, Shown, picture
 from veilstream.units import format_duration, printable
 
@@ -47,8 +47,8 @@ NO_DATA = (
     "first: veil fit SOURCE -o model.veil"
 )
 BEHIND = (
-    "this policy is made behind a finer one, and looks at its releases, not at readings: name it as an audience of the "
-    "finer policy (veil release FINER.veil --audience FILE, veil serve FINER.veil --audience ...)"
+    "this policy looks at the releases of a finer one, not at readings: name it as an audience of that one, as in veil "
+    "release FINER.veil --audience FILE"
 )
 SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
@@ -83,6 +83,8 @@ class Artefact(Shown):
     @property
     def unit(self) -> str:
         """Unit of the distortion; "" where it has none."""
+        if isinstance(self.policy, Frame | FrameLadder):
+            return self.policy.lattice.unit
         return self.cost_unit if self.cost_unit is not None else "" if self.states is None else self.states.unit
 
     @property
@@ -94,6 +96,17 @@ class Artefact(Shown):
         if self.measure == TABLE and self.problem is not None:
             table = self.problem.distortion[np.unique(self.chain.symbols, return_index=True)[1]]
         return Cost(self.states, shown, self.measure, table, self.unit)
+
+    @property
+    def policies(self) -> list[Policy]:
+        """Those that a release goes through, the finest first."""
+        before = [] if self.finer is None else self.finer.policies
+        return before if self.policy is None else [*before, self.policy]
+
+    @property
+    def person(self) -> Artefact:
+        """The policy that looks at true states: the finest of those that this one is behind, or itself."""
+        return self if self.finer is None else self.finer.person
 
     @property
     def shown(self) -> StateSpace | None:
@@ -161,23 +174,24 @@ def dumps(
     parts: the fields of an `Artefact` by name; the chain may be that of the problem. The readings are a model's, none
     go into a policy's file. name: of the file, for messages.
     """
-    meta, arrays = _described(policy, recording, period_s, epoch_s, provenance, name, parts)
+    said = {
+        "policy": policy,
+        "recording": recording,
+        "provenance": provenance,
+        "period_s": period_s,
+        "epoch_s": epoch_s,
+    }
+    meta, arrays = _described(said | parts, name)
     artefact = _build(meta, arrays, name)  # what cannot be loaded is not written
     meta["recording"] = artefact.recording.export()
     meta["sha256"] = _digest(meta, arrays)
     return replace(artefact, sha256=meta["sha256"]), pack(meta, arrays)
 
 
-def _described(
-    policy: Policy | None,
-    recording: Recording | None,
-    period_s: float | None,
-    epoch_s: float,
-    provenance: Mapping[str, Any] | None,
-    name: str,
-    parts: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Description and arrays, as `dumps` takes them."""
+def _described(parts: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays, of what `dumps` takes."""
+    policy, recording = parts["policy"], parts["recording"]
+    period_s, epoch_s = parts.get("period_s"), parts.get("epoch_s", 0.0)
     problem: Problem | None = parts.get("problem")
     chain: MarkovChain | None = parts.get("chain") or (None if problem is None else problem.chain)
     if chain is None:
@@ -188,7 +202,7 @@ def _described(
         "format": FORMAT,
         "version": VERSION,
         "recording": {"period_s": period_s, "epoch_s": epoch_s} if recording is None else recording.export(),
-        "provenance": _plain(dict(provenance or {})),
+        "provenance": plain(dict(parts["provenance"] or {})),
     }
     written = {"chain": export_chain(chain)}
     written |= {k: parts[k].export() for k in PLAIN if parts.get(k) is not None}
@@ -212,8 +226,7 @@ def _described(
 
 def _whole(artefact: Artefact, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """A policy's file inside another, with its own checksum: the one by which a gateway knows it."""
-    parts = {k: getattr(artefact, k) for k in (*PLAIN, "chain", "problem", "measure", "cost_unit", "finer", "truth")}
-    meta, arrays = _described(artefact.policy, artefact.recording, None, 0.0, artefact.provenance, name, parts)
+    meta, arrays = _described({f.name: getattr(artefact, f.name) for f in fields(artefact)}, name)
     if _digest(meta, arrays) != artefact.sha256:
         raise InputError(f"{name}: the finer policy is not as its file has it; load it from its file")
     return {**meta, "sha256": artefact.sha256}, arrays
@@ -272,22 +285,6 @@ def provenance(command: str, seed: int | None = None, data_sha256: str | None = 
         except metadata.PackageNotFoundError:
             continue
     return {"command": command, "seed": seed, "data_sha256": data_sha256, "versions": versions, **more}
-
-
-def _plain(value: Any) -> Any:
-    """A provenance entry as JSON can hold it; what it cannot hold becomes text."""
-    match value:
-        case dict():
-            return {str(k): _plain(v) for k, v in value.items()}
-        case list() | tuple():
-            return [_plain(v) for v in value]
-        case None | bool() | str() | int():
-            return value
-        case float() if np.isfinite(value):
-            return float(value)
-        case np.ndarray() | np.generic():
-            return _plain(value.tolist())
-    return str(value)
 
 
 def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -353,17 +350,14 @@ def _check_finer(made: Artefact) -> None:
     finer, problem, truth = made.finer, made.problem, made.truth
     if finer is None or truth is None:
         return
-    if finer.policy is None or finer.problem is None or problem is None or made.policy is None:
-        raise InputError("a policy behind a finer one needs both, with their problems")
-    if finer.policy.n_outputs != len(made.chain) or problem.forbidden is not None:
-        raise InputError(f"a policy for {len(made.chain)} releases of a finer one that has {finer.policy.n_outputs}")
-    if truth.shape != (person_of(finer).problem.n_states, problem.n_outputs) or not (truth >= 0).all():  # type: ignore[union-attr]
+    known = finer.policy is not None and finer.problem is not None and problem is not None
+    if not known or not isinstance(made.policy, _controller.Controller):
+        raise InputError("behind a finer policy with its problem there must be a finite one (vs.Controller)")
+    n, person = len(made.chain), finer.person.chain
+    if finer.policy.n_outputs != n or problem.forbidden is not None:  # type: ignore[union-attr]
+        raise InputError(f"a policy for {n} releases does not fit the finer one")
+    if truth.shape != (len(person), problem.n_outputs) or not (truth >= 0).all():  # type: ignore[union-attr]
         raise InputError("the distances from the true states do not fit the policies")
-
-
-def person_of(artefact: Artefact) -> Artefact:
-    """The policy that looks at true states: the finest of those that this one is behind, or itself."""
-    return artefact if artefact.finer is None else person_of(artefact.finer)
 
 
 def _check_releases(made: Artefact) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from kit.cascades import information, paths
+from cascades import information, paths
 from veilstream.control.accountant import Streams
 from veilstream.control.automaton import Automaton
 from veilstream.control.cascade import Behind, BehindFilter, Finer, joint

@@ -22,6 +22,7 @@ from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Ints, Traces, release, sampled
 from veilstream.audit.verdict import Assessment, Audited, claim_of
 from veilstream.control.controller import Controller
+from veilstream.control.frame_ladder import Framed
 from veilstream.control.mechanism import check_fits
 from veilstream.control.policy import Policy
 from veilstream.data.crossval import blocks_of
@@ -56,14 +57,20 @@ def audit_artefact(
     name: what to call the policy; by default the method that made it.
     """
     started, options = time.perf_counter(), options or AuditSpec(quick=False)
-    policy, problem = artefact.answer()
     data = data or Recorded.nothing(artefact)
+    if isinstance(artefact.policy, Framed):  # nobody's chain is behind it: what releases reveal is bounded, not guessed
+        if options.against:
+            raise InputError("`against` compares policies on a fitted chain, and a policy of veil start has none")
+        own = Audited(name or "veil start", None, mean_error(data), [])
+        return Assessment(artefact, own, [], options, None, (), data, time.perf_counter() - started)
+    policy, problem = artefact.answer()
     claim = claim_of(artefact.provenance, problem, policy)
     warnings = [] if claim is None else about_policy(claim.leakage, problem.chain)
     check_fits(policy, problem)
     what, parts = Subject.of(artefact, data, options), 1 + len(options.against)
     claimed = None if claim is None else claim.leakage
     own = what.audited(policy, name or method_of(artefact), claimed, within(progress, 0, 1 / parts))
+    assert own.distortion is not None  # of a policy on a chain
     others = []
     for i, method in enumerate(options.against, 1):
         bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
@@ -88,6 +95,13 @@ def rival(
         return one.met(utility, error), method, None
     other = solve(problem.under(Average(limit=error)), method, seed=seed)
     return other.policy, method, other.leakage
+
+
+def mean_error(data: Recorded) -> float | None:
+    """On later data, else on what was recorded."""
+    if data.later is not None:
+        return data.later.figures.raw_distortion.value
+    return None if data.record is None else data.record.error
 
 
 def method_of(artefact: Artefact) -> str:

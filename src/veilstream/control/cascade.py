@@ -19,6 +19,7 @@ The same with the stationary law of (s2,s1,z) gives her rate and distances (`Beh
 the finer releases are a chain: they are none.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import lcm
@@ -70,6 +71,15 @@ class Finer:
             start = int(np.flatnonzero((both == (found.first, 0)).all(1))[0])
             own, last = found.on(memory, both[:, 0], start), both[:, 1]
         return cls(chain, own, shows[last], int(shows.max()) + 1)
+
+    @classmethod
+    def through(cls, chain: MarkovChain, policies: Sequence[Policy]) -> "Finer":
+        """What is known of the last of these audiences, the finest first."""
+        found = cls.of(chain, policies[0])
+        for coarse in policies[1:]:
+            assert isinstance(coarse, Controller)
+            found = found.then(coarse)
+        return found
 
     def then(self, coarse: Controller) -> "Finer":
         """The same with a coarser audience, for one that is coarser still."""

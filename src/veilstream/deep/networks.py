@@ -85,8 +85,8 @@ def rollout(
     channel: Callable[[jax.Array], jax.Array],
     streams: int,
     draws: int = 0,
-    steps: int = 64,
-    burn_in: int = 64,
+    steps: int = 32,
+    burn_in: int = 32,
 ) -> Rolled:
     """The steps after `burn_in`; y ~ p(y), on the same draws every time.
 

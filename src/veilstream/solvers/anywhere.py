@@ -108,7 +108,9 @@ def solve_ladder(basis: Basis, average: float, every: int, tell: Tell | None = N
     bottom = basis.finder(_spacing(basis, average, None), average).at(0.0)[0]
     trials = [bottom]
     for k, factor in enumerate(RUNGS[::-1]):
-        trial, warm = finder.at(float(factor) * middle.frame.weight, warm)
+        trial = middle  # which solved again may lie just beyond the limit
+        if factor != 1:
+            trial, warm = finder.at(float(factor) * middle.frame.weight, warm)
         if trial.error >= APART * trials[-1].error:
             trials.append(trial)
         if tell:

@@ -5,21 +5,21 @@ chain, so nothing that it says of a policy is believed: bits and distances are t
 (`control.cascade`), and a limit is met there, or on the recorded streams that it is about.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.artefact import Artefact, person_of
+from veilstream.artefact import Artefact
 from veilstream.control.cascade import Behind, Finer
 from veilstream.control.cascade_replay import BehindReplay
 from veilstream.control.controller import Controller
 from veilstream.control.limit_check import HeldOut
 from veilstream.control.policy import Policy
 from veilstream.control.replay import Replay
-from veilstream.control.stationary import rates
+from veilstream.control.stationary import LARGE, rates
 from veilstream.errors import Infeasible, InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
@@ -39,10 +39,11 @@ class Audience:
 
     file: Artefact  # the finer policy's
     truth: Problem  # the person's chain, the distances d(z,y2), and what is asked
+    _known: dict[Controller, Behind] = field(default_factory=dict, repr=False)
 
     @cached_property
     def finer(self) -> Finer:
-        return finer_of(self.file)
+        return Finer.through(self.file.person.chain, self.file.policies)
 
     @cached_property
     def problem(self) -> Problem:
@@ -74,21 +75,19 @@ class Audience:
     def run(self, policy: Policy) -> Behind:
         """The long run of whoever sees its releases alone."""
         assert isinstance(policy, Controller)
-        return Behind(self.finer, policy)
+        if policy not in self._known:
+            self._known.clear()  # one is large
+            self._known[policy] = Behind(self.finer, policy)
+        return self._known[policy]
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a memory made to measure would cost more than it gains."""
+        return len(self.finer.last) * len(self.truth.chain) * self.finer.n_shown >= LARGE
 
     def judged(self, p: Point) -> Point:
         """The point as it is in truth."""
         return replace(p, **self.run(p.policy).rates(self.truth.distortion)._asdict())
-
-
-def finer_of(file: Artefact) -> Finer:
-    """What a policy behind this one looks at."""
-    assert file.policy is not None
-    if file.finer is None:
-        return Finer.of(file.chain, file.policy)
-    if not isinstance(file.policy, Controller):
-        raise InputError("only a finite policy can have an audience behind it")
-    return finer_of(file.finer).then(file.policy)
 
 
 def can_show(file: Artefact) -> NDArray[np.bool_]:
@@ -165,6 +164,7 @@ def behind(
         raise InputError(f"behind a finer policy the method is one of {', '.join(METHODS)}, found {method}")
     _check(audience)
     problem, recorded = audience.problem, None if replay is None else BehindReplay(audience.finer, replay)
+    window = 1 if window is None and audience.is_large else window
     solver, name = solver_of(problem, method, seed=seed, window=window, **options)
     point, weight = _met(audience, solver, recorded, progress)
     run = audience.run(point.policy)
@@ -221,6 +221,6 @@ def _price(audience: Audience, found: Solution, certify: bool, seconds: float, p
     inside = [c for c in parts(truth.constraint) if isinstance(c, Instantaneous)]
     asked: Constraint = Both(limit, inside[0]) if inside else limit
     direct = solve(truth.under(asked), certify=certify, certify_seconds=seconds, progress=progress)
-    person = person_of(audience.file)
+    person = audience.file.person
     assert person.problem is not None and person.policy is not None
     return Price(audience, rates(person.problem, person.policy).leakage, direct)
