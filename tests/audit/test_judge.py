@@ -13,7 +13,8 @@ from veilstream.apps.report.judged import page
 from veilstream.audit.figures import LEAST_TRACES
 from veilstream.audit.judge import NEXT_TO_NOTHING
 from veilstream.audit.mechanisms.grid import snapped
-from veilstream.audit.pairs import MOST_POINTS
+from veilstream.audit.pairs import MOST_POINTS, Aligned
+from veilstream.data.frames import readings_of
 from veilstream.data.synthetic import city, household
 
 QUICK = {"certify_seconds": 0.5, "streams": 40, "steps": 90}
@@ -154,6 +155,23 @@ def test_more_releases_than_can_be_told_apart_are_said(files, tmp_path):
     found = vs.judge(files[0], written(tmp_path / "noisy.csv", source, noisy), **QUICK)
     assert len(noisy) > MOST_POINTS
     assert any("different releases" in line for line in found.warnings)
+
+
+def test_releases_may_come_in_any_order(files, tmp_path):
+    head, *rows = files[1].read_text().splitlines()
+    mixed = tmp_path / "mixed.csv"
+    mixed.write_text("\n".join([head, *np.random.default_rng(0).permutation(rows)]) + "\n")
+    model = vs.fit(files[0], hold_out=0.0, cycle="none")
+    a, b = (Aligned.of(model, readings_of(files[0]), readings_of(path)) for path in (files[1], mixed))
+    assert (a.y == b.y).all()
+    assert np.nanmax(np.abs(a.errors - b.errors)) == 0
+
+
+def test_one_trace_holds_nothing_out(tmp_path):
+    source = household(2)
+    true = written(tmp_path / "true.csv", source, source.points)
+    with pytest.raises(vs.InputError, match="held out"):
+        vs.judge(true, true, **QUICK)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from veilstream.control.controller import Controller
 from veilstream.data.model import FittedModel
 from veilstream.data.readings import Readings
 from veilstream.data.states import StateSpace, apart_km
-from veilstream.data.steps import resample
+from veilstream.data.steps import clean, resample
 from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
@@ -76,7 +76,7 @@ class Aligned:
                 f"{true.where} and {released.where} must both hold positions, or both values, and both have times or "
                 f"both step numbers; found {true.kind}s and {released.kind}s"
             )
-        runs, found = model.runs, resample(released, model.recording)
+        runs, found = model.runs, resample(clean(released, np.inf), model.recording)  # noise may jump as it likes
         code = codes(true.streams, released.streams)[found.stream.astype(np.int64)]
         keys = zip(code.tolist(), found.step.tolist(), strict=True)
         where = {key: i for i, key in reversed(list(enumerate(keys)))}  # the first release of a step decides
@@ -101,6 +101,8 @@ class Aligned:
         for own in np.unique(runs.streams):
             pieces = [(int(step[a]), np.arange(a, b)) for a, b in pairwise(ends) if stream[a] == own]
             cut += in_pieces(pieces, 1) if len(pieces) < FEW_TRACES else pieces
+        if len(cut) < 2:
+            raise InputError(f"{true.where} has one trace of two steps or more, or none: nothing can be held out")
         at = [steps for _, steps in cut]
         return cls(
             model.states, shown, np.concatenate(runs.sequences), y, errors, at, stream[[t[0] for t in at]], tuple(notes)

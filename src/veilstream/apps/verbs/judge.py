@@ -124,10 +124,13 @@ def of_object(one: Any, utility: Utility, spec: JudgeSpec, progress: Progress | 
     what = f"the {name} that was given"
     if isinstance(one, Policy):
         finite = controller_of(one)
-        if finite is None or (finite.n_states, finite.n_outputs) != utility.distortion.shape:
+        if finite is None or (finite.n_states, finite.n_outputs) != (
+            len(utility.chain),
+            utility.distortion.shape[1],
+        ):
             raise InputError(
                 f"a policy must be finite and show the model's {utility.distortion.shape[1]} releases for its "
-                f"{utility.distortion.shape[0]} states; {name} is not"
+                f"{len(utility.chain)} states; {name} does not"
             )
         return judge.made(Made([finite], utility.distortion), Title(name, None, name, what, ""), progress)
     if not (hasattr(one, "start") and hasattr(one, "release")):
