@@ -163,10 +163,7 @@ def judge(problem: Problem, limits: Limits, curves: Curves) -> Finding:
     for km, told in PAPER_IDC.items():
         ev = limits[km].rolled
         assert ev is not None
-        parts.append(
-            f"{km:g} km: {ev.leakage:.3f} ± {1.96 * ev.leakage_se:.3f} "
-            f"(proved at least {limits[km].best.leakage_lower or 0:.3f}; paper {told})"
-        )
+        parts.append(f"{km:g} km: {said(ev)} (proved at least {limits[km].best.leakage_lower or 0:.3f}; paper {told})")
     order, level = as_stated({km: limits[km].best.leakage for km in PAPER_IDC})
     inside = not (below := under_the_bound(limits, curves))
     return Finding.judged(

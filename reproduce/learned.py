@@ -14,6 +14,7 @@ from reproduce.points import key_of, of_json, to_json
 from veilstream import container
 from veilstream.apps.report.plots import STYLES
 from veilstream.control.belief import BeliefPolicy
+from veilstream.control.evaluate import Evaluation
 from veilstream.control.policy import Policy, restore
 from veilstream.model.information import Array
 from veilstream.model.problem import Average, Problem
@@ -184,7 +185,7 @@ def _clear(checkpoint: Path) -> None:
         left.unlink(missing_ok=True)  # large, and of no use once the figures are there
 
 
-def said(s: Solution) -> str:
+def said(s: Solution | Evaluation) -> str:
     within = 1.96 * s.leakage_se
     return f"{s.leakage:.3f} ± {within:.2g}" if within >= LEAST_SHOWN else f"{s.leakage:.3f}, ± below {LEAST_SHOWN:g}"
 

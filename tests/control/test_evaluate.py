@@ -53,3 +53,14 @@ def test_means_of_few_streams_are_plain_means():
     means, se = controlled(y, np.zeros((10, 9)))
     assert means == pytest.approx(y.mean(0).tolist())
     assert se == pytest.approx((y.std(0, ddof=1) / np.sqrt(9)).tolist())
+
+
+def test_what_a_few_streams_alone_have_seen_says_nothing_of_the_rest():
+    """A state that is hardly ever met: its expectation is known, but its slope rests on one stream."""
+    rng = np.random.default_rng(2)
+    off, y = rng.normal(size=(60, 2)) * 0.1, 1 + 0.01 * rng.normal(size=60)
+    rare = np.full((60, 1), -1e-5)
+    rare[0] = 2e-5
+    with_rare, without = (controlled((y + off[:, 0])[:, None], v) for v in (np.hstack([off, rare]), off))
+    assert with_rare[0] == pytest.approx(without[0], abs=1e-3) and with_rare[1] == pytest.approx(without[1], rel=0.1)
+    assert without[0][0] == pytest.approx(1, abs=5 * without[1][0]) and without[1][0] < 0.003

@@ -5,7 +5,7 @@ true state; only the release itself is drawn, from p(y). Streams are independent
 
 Whatever the policy, E b_t is the law of the chain at step t, known without drawing. So the mean belief of each stream
 is a control variate: what streams differ by because they happened to dwell in other states is regressed away. On sticky
-chains that is nearly all of it (GeoLife 016: standard errors fall to a hundredth).
+chains that is nearly all of it (GeoLife 016: standard errors fall to a thirtieth and less).
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from veilstream.model.information import Array, Index
 from veilstream.model.problem import Problem, expected_distortion
 
 ENOUGH = 2.0  # streams for each state, from which a mean belief is regressed on
-ROUNDING_ERRORS = 1000  # of the arithmetic: a direction that is smaller is none
+LEAST_SPREAD = 1e-3  # of streams, along a direction: what a few of them alone have seen says nothing of the rest
 ROUNDING = 1e-10  # relative: where nothing else is left of a standard error
 
 
@@ -113,8 +113,7 @@ def controlled(y: Array, off: Array) -> tuple[list[float], list[float]]:
     A = np.ones((len(y), 1))
     if len(y) >= ENOUGH * off.shape[1]:
         A = np.hstack([A, off])
-    noise = ROUNDING_ERRORS * np.finfo(off.dtype).eps  # the entries of a belief sum to 1: one is known from the others
-    back = np.linalg.pinv(A, rcond=noise)
+    back = np.linalg.pinv(A, rcond=LEAST_SPREAD)
     h, e = np.einsum("ij,ji->i", A, back), y - A @ (back @ y)
     se = np.sqrt(((back[0] / np.maximum(1 - h, 1 / len(y)))[:, None] ** 2 * e**2).sum(0))
     return (back[0] @ y).tolist(), np.maximum(se, ROUNDING * np.abs(y).max(0)).tolist()
