@@ -24,6 +24,7 @@ ASKED = [
     "pooling",
     "certificates",
     "policies",
+    "judge",
 ]  # when named: minutes, most on recorded data
 EXAMPLES = """
 python -m benchmarks

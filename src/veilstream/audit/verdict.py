@@ -29,6 +29,7 @@ from veilstream.solvers.warnings import limits_of
 from veilstream.units import noun, off
 
 SLACK = 0.005  # of the claim
+ALIKE = 0.05  # by which two errors that count as the same may differ
 
 
 @dataclass(frozen=True)
@@ -320,7 +321,11 @@ def _against_words(own: Audited, other: Audited, unit: str, of: str) -> str:
     ours, theirs = (p.settings[0].leakage.value if p.leakage is None else p.leakage for p in (own, other))
     known = ours > 1e-6 and (own.leakage is not None or seen.low > seen.value / 2)  # well enough for a ratio
     more = f"{theirs / ours:.1f} times as much" if known else f"{theirs:.3g} bits where this policy leaks {ours:.2g}"
+    assert own.distortion is not None and other.distortion is not None  # policies on a chain
+    same = f"At the same mean error in the long run ({own.distortion:.3g} {of or 'units'})"
+    if abs(other.distortion - own.distortion) > ALIKE * own.distortion:  # a mechanism that has no such setting
+        same = f"At a mean error of {other.distortion:.3g} {of or 'units'}, where this policy has {own.distortion:.3g},"
     return (
-        f"At the same mean error in the long run ({own.distortion:.3g} {of or 'units'}) {other.name} leaks {more}, and "
+        f"{same} {other.name} leaks {more}, and "
         f"an adversary identifies the {noun(unit)} in {b.top1:.0%} of steps instead of {a.top1:.0%}."
     )

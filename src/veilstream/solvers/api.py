@@ -53,6 +53,7 @@ def solve(
     show: str | None = None,
     keep_total: bool = False,
     pairs: bool = False,
+    behind: Model | None = None,
     **options: Any,
 ) -> Solution:
     """The release policy that leaks least for the utility asked for, as `veil solve` finds it.
@@ -83,12 +84,16 @@ def solve(
     show        release points of a public grid this far apart ("1km"), or "states"
     keep_total  values: releases add up to the readings in the mean
     pairs       a release may look at the last true state too
+    behind      a finer policy of the same model, or its file: releases are made from its releases, so that whoever
+                sees both learns no more than from the finer ones
     progress    a bar in notebooks; True: also in a terminal, False: none, or a function (fraction, what)
     options     of the method; memory_gb=4 refuses what needs more
 
     The `Solution` has `.leakage`, `.distortion`, `.lower_bound`, `.gap`, `.plot()` and `.save("policy.veil")`.
     """
     method = method or "causal-ba"
+    if behind is not None and (feedback is not None or keep_total or pairs or isinstance(problem, Problem)):
+        raise InputError("`behind` is for a model, and goes without `feedback`, `keep_total` and `pairs`")
     if isinstance(problem, Problem):
         limits = {"avg": avg, "max": max, "weight": weight, "budget": budget}
         for name in (k for k, v in limits.items() if v is not None):
@@ -108,7 +113,17 @@ def solve(
     every = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
     options |= {"replay": utility.replay, "held_out": utility.held_out, "total": total}
     with watching("solving", progress) as tell:
-        found = solve_problem(asked, method, window, certify, seed, tell, feedback=every, max_bits=max_bits, **options)
+        if behind is not None:
+            from veilstream.solvers.behind import Audience
+            from veilstream.solvers.behind import behind as solve_behind
+
+            options.pop("total")
+            finer = artefact_of(behind, "no policy file {!r}; make one with veil solve MODEL -o FILE")
+            found = solve_behind(Audience(finer, asked), method, window, certify, seed, tell, **options)
+        else:
+            options |= {"feedback": every, "max_bits": max_bits}
+            found = solve_problem(asked, method, window, certify, seed, tell, **options)
+    utility = utility if behind is None else replace(utility, between=None)  # of the truth, which it does not see
     found = honest(found, {} if model is None else model.provenance)
     said = {"`avg`": "" if avg is None else str(avg), "`max`": "" if limit is None else str(limit)}
     bare = [line for k, v in said.items() for line in about_limit(k, v, utility.unit, utility.blind)]
@@ -284,4 +299,6 @@ class Asked:
             extra |= {"states": model.states, "recording": model.recording}
         if cost is not None:
             extra |= {"measure": cost.measure, "cost_unit": cost.unit}
+        if solution.behind is not None:
+            extra |= solution.behind.parts()
         return {"problem": solution.problem, "provenance": made, **extra}

@@ -50,7 +50,7 @@ def level(found: Level, provenance: Mapping[str, Any]) -> Level:
 
 def honest(solution: Solution, provenance: Mapping[str, Any]) -> Solution:
     """The solution with its level and with every line that must stand beside it."""
-    lines = about_policy(solution.leakage, solution.problem.chain) + about_data(provenance)
+    lines = about_policy(solution.leakage, solution.person) + about_data(provenance)
     return replace(solution, level=level(solution.level, provenance), warnings=[*solution.warnings, *lines])
 
 
