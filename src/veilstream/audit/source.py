@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from veilstream.artefact import Artefact
 from veilstream.control.drift import Drift, Same, claimed_felt, span
 from veilstream.control.frame import NOWHERE
-from veilstream.control.frame_ladder import Framed, FrameLadder
+from veilstream.control.frame_ladder import Framed
 from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.control.limit_check import HELD_OUT, LEAST_UNITS, HeldOut
 from veilstream.control.places import index_of
@@ -182,12 +182,10 @@ def anywhere(file: Artefact, policy: Framed, readings: Readings, recording: Reco
     if fitted.any():
         record = along(policy, steps.take(fitted)).run(FrameMechanism(policy), draws=DRAWS)
     if not fitted.all():
-        later = LaterData(
-            on_later(policy, steps.take(~fitted), None if np.isinf(policy.limit) else policy.limit), None, None
-        )
+        limit = None if np.isinf(policy.limit) else policy.limit
+        later = LaterData(on_later(policy, steps.take(~fitted), limit), None, None)
     every = along(policy, steps)
-    packed = policy.frames[0].packed if isinstance(policy, FrameLadder) else policy.packed
-    new = replace(every, cost=lambda points, y: (index_of(packed, y) == NOWHERE).astype(float))  # her places or not
+    new = replace(every, cost=lambda points, y: (index_of(policy.packed, y) == NOWHERE).astype(float))
     seen = new.run(FrameMechanism(policy), draws=DRAWS)
     return Recorded(
         record,

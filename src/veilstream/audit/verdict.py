@@ -14,7 +14,7 @@ from veilstream.audit.measures import NATS, Setting
 from veilstream.audit.source import LaterData, Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.control.feedback import Feedback
-from veilstream.control.frame_ladder import Framed, FrameLadder
+from veilstream.control.frame_ladder import Framed
 from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest
 from veilstream.control.policy import Policy
 from veilstream.control.replay import ReplayResult
@@ -234,18 +234,15 @@ def verdict(audit: Assessment) -> str:
 
 def _anywhere_words(audit: Assessment) -> str:
     """Of a policy that believes no chain: what bounds it, whoever she is."""
-    policy, data, places = audit.artefact.policy, audit.data, 0
+    policy, data = audit.artefact.policy, audit.data
     assert isinstance(policy, Framed)
-    frames = policy.frames if isinstance(policy, FrameLadder) else (policy,)
-    if (known := frames[0].places) is not None:
-        places = len(known)
     words = "Nobody's chain is believed, so no adversary of one is run. Whoever she is and whatever she does, releases "
     words += "reveal in the mean at most what the meter counts"
     if data.charged is not None:
         words += f": {data.charged:.3f} bits per step on the data given ({Level.PROVED})"
-    words += f". No release costs more than {max(f.dearest for f in frames):.0f} bits ({Level.PROVED})."
-    if data.elsewhere is not None and places:
-        words += f" {data.elsewhere:.0%} of releases were at none of her {places} places."
+    words += f". No release costs more than {policy.dearest:.0f} bits ({Level.PROVED})."
+    if data.elsewhere is not None and policy.places is not None:
+        words += f" {data.elsewhere:.0%} of releases were at none of her {len(policy.places)} places."
     return words
 
 

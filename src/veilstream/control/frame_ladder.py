@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.control.feedback import Feedback
 from veilstream.control.frame import ANYWHERE, Frame
+from veilstream.control.places import Places
 from veilstream.control.policy import Export, Memory, Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
@@ -43,6 +44,20 @@ class FrameLadder(Policy, kind="frame-ladder"):
     @property
     def lattice(self) -> Lattice:
         return self.frames[0].lattice
+
+    @property
+    def places(self) -> Places | None:
+        """That every rung knows."""
+        return self.frames[0].places
+
+    @property
+    def packed(self) -> Index:
+        return self.frames[0].packed
+
+    @property
+    def dearest(self) -> float:
+        """Bits of the dearest release on any rung."""
+        return max(frame.dearest for frame in self.frames)
 
     @property
     def average(self) -> float:

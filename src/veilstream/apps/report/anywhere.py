@@ -10,7 +10,7 @@ from veilstream.apps.report.page import FACTS, HIDDEN, PRIVATE, document, filled
 from veilstream.apps.report.points import example_steps, liveliest
 from veilstream.apps.specs import ReportSpec
 from veilstream.audit.verdict import Assessment
-from veilstream.control.frame_ladder import Framed, FrameLadder
+from veilstream.control.frame_ladder import Framed
 from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.control.loop import replay
 from veilstream.control.places import index_of
@@ -21,10 +21,7 @@ SHAREABLE = (
     "Shareable: no recorded reading and no place is in this page. It does show what later data gave, in numbers."
 )
 LEVELS = [
-    (
-        str(Level.PROVED),
-        "in the mean, whatever the data is: nobody learns more from releases than it takes to write them",
-    ),
+    (str(Level.PROVED), "in the mean, whatever the data is: nobody learns more than it takes to write releases down"),
     *((str(k), words.LEVELS[k]) for k in (Level.HELD_OUT, Level.MODEL_ONLY)),
 ]
 SOURCE = {"command", "versions"}  # of the provenance
@@ -74,8 +71,9 @@ def caption(policy: Framed) -> str:
     lattice = policy.lattice
     size = f"{lattice.spacing:g} {lattice.unit}".strip()
     text = f"Readings, and what was released for them: cells of {size}, drawn afresh for this page."
-    places = (policy.frames[0] if isinstance(policy, FrameLadder) else policy).places
-    return text if places is None else f"{text} Dashed: at none of the {len(places)} places of her record."
+    return (
+        text if policy.places is None else f"{text} Dashed: at none of the {len(policy.places)} places of her record."
+    )
 
 
 def example(found: Assessment, policy: Framed, seed: int) -> dict[str, Any] | None:
@@ -91,7 +89,6 @@ def example(found: Assessment, policy: Framed, seed: int) -> dict[str, Any] | No
     y, _ = replay(FrameMechanism(policy), data.states[rows][None], **own)
     shown = slice(at, at + steps)
     read, released, column = data.points[rows][shown], lattice.decode(y[0][shown]), lattice.spacing
-    packed = (policy.frames[0] if isinstance(policy, FrameLadder) else policy).packed
     if lattice.is_map:
         middle = np.median(read, axis=0)
         scale = KM_PER_DEGREE * np.array([1.0, np.cos(np.radians(middle[0]))])
@@ -104,5 +101,5 @@ def example(found: Assessment, policy: Framed, seed: int) -> dict[str, Any] | No
         "cell": [column, lattice.spacing],
         "read": read.round(3).tolist(),
         "released": released.round(3).tolist(),
-        "new": (index_of(packed, y[0][shown]) < 0).tolist() if len(packed) else [False] * len(read),
+        "new": (index_of(policy.packed, y[0][shown]) < 0).tolist() if policy.places else [False] * len(read),
     }
