@@ -150,7 +150,7 @@ def draw(bands: dict[str, Band], best: Solution) -> Figure:
     above.set_xlabel(f"the paper's iterations ({EPISODE} steps each)")
     ax.set(ylabel="leakage + lambda x distortion (bits per step)")
     ax.set_title(
-        f"4x4 grid, Q2, lambda {WEIGHT:g} bit a cell; rows for x_t (singles), log2; the paper deploys drawn rows",
+        f"4x4 grid, Q2, lambda {WEIGHT:g} bit a cell; rows for x_t (singles), log2; the paper's forms draw their rows",
         loc="left",
         fontsize=9,
     )

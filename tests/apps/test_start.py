@@ -121,7 +121,7 @@ def test_her_own_policy_takes_over_and_the_store_goes_on(made, tmp_path):
 
 @pytest.mark.parametrize("verb", [("solve", "--avg", "1km"), ("advise",), ("curve",)])
 def test_verbs_that_need_a_record_say_so(made, verb):
-    refused(verb[0], made / "me.veil", *verb[1:], says="without data")
+    refused(verb[0], made / "me.veil", *verb[1:], says="believes no chain")
 
 
 @pytest.mark.parametrize(

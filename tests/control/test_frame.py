@@ -235,6 +235,18 @@ def test_a_limit_at_every_step_holds_anywhere_on_earth():
     assert 0.25 < farthest <= 0.5
 
 
+@pytest.mark.parametrize(("limit", "north"), [(0.5, 85.0), (10.0, 78.0), (50.0, 78.0)])
+def test_it_holds_wherever_in_its_cell_a_reading_is_and_where_columns_end(limit, north):
+    """One step from anywhere to anywhere near: what is left of the margin is the unevenness of columns."""
+    frame, rng, n = solve_frame(Basis(2, "km", Kernel()), every=limit).frame, np.random.default_rng(0), 4000
+    here = np.stack([rng.uniform(-north, north, n), rng.uniform(-180, 180, n)], 1)
+    memory = frame.update(frame.start(n), frame.lattice.encode(here))
+    degrees = rng.normal(0, 5 * frame.spacing / 111.2, (n, 2))
+    there = here + degrees / np.stack([np.ones(n), np.cos(np.radians(here[:, 0]))], 1)
+    y = frame.draw(memory, frame.lattice.encode(there), np.zeros(n, bool), rng.random(n))
+    assert 0.9 * limit < apart_km(there, frame.lattice.decode(y)).max() <= limit
+
+
 def test_bits_of_staying_are_few_and_of_a_new_place_many():
     frame = solve_frame(Basis(2, "km", Kernel()), 1.0).frame
     stay = -np.log2(frame.rates[0, len(frame.offsets) // 2])

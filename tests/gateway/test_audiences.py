@@ -12,7 +12,7 @@ from veilstream.control.cascade import BehindFilter, Finer
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.uniforms import uniforms
 from veilstream.errors import InputError
-from veilstream.gateway.audience import Audience
+from veilstream.gateway.audience import AudienceSpec
 from veilstream.gateway.records import Status
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
@@ -182,11 +182,11 @@ def test_an_audience_made_behind_another_policy_is_refused(folder, tmp_path):
 @pytest.mark.parametrize("text", ["", "a.veil topic", "a.veil out=", "a.veil who=me", "'a.veil", "a.veil out"])
 def test_an_audience_that_cannot_be_read_is_one_line(text):
     with pytest.raises(InputError, match="`audience` takes"):
-        Audience.read(text)
+        AudienceSpec.read(text)
 
 
 def test_an_audience_is_read():
-    assert Audience.read("p/public.veil out=shared/+ ceiling=20") == Audience(
+    assert AudienceSpec.read("p/public.veil out=shared/+ ceiling=20") == AudienceSpec(
         "public", "p/public.veil", "shared/+", 20.0
     )
 

@@ -9,7 +9,7 @@ from gatewaykit import artefact, places
 from veilstream.artefact import load, save
 from veilstream.control.cascade import Finer
 from veilstream.control.controller import Controller
-from veilstream.gateway.audience import Audience, with_audiences
+from veilstream.gateway.audience import AudienceSpec, with_audiences
 from veilstream.gateway.core import Core
 from veilstream.gateway.scheduler import Serving
 from veilstream.gateway.space import Space
@@ -50,7 +50,7 @@ def core_of(
     folder, audiences=("public",), store=MEMORY, ceiling=None, own=None, uniforms=None, now=time.time, **serving
 ):
     """A core over the files of `two`; own: the ceiling of the audiences."""
-    asked = [Audience(name, str(folder / f"{name}.veil"), ceiling=own) for name in audiences]
+    asked = [AudienceSpec(name, str(folder / f"{name}.veil"), ceiling=own) for name in audiences]
     spaces = with_audiences({"": Space(load(folder / "family.veil"), ceiling)}, asked)
     opened = Store(store, {name: space.binding for name, space in spaces.items()})
     core = Core(spaces, opened, Serving(**serving), uniforms=uniforms, now=now)

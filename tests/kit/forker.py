@@ -12,7 +12,7 @@ from pathlib import Path
 
 from veilstream.artefact import load
 from veilstream.gateway import pipe, service
-from veilstream.gateway.audience import Audience, with_audiences
+from veilstream.gateway.audience import AudienceSpec, with_audiences
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.core import Core
 from veilstream.gateway.forward import Forwarder, ForwardSettings
@@ -27,7 +27,7 @@ from veilstream.gateway.topics import Route
 def child(policy: str, store: str, transport: str, where: str, word: str) -> None:
     service.configure()
     public = Path(policy).with_name("public.veil")  # an audience, where there is one
-    asked = [Audience("public", str(public))] if public.exists() else []
+    asked = [AudienceSpec("public", str(public))] if public.exists() else []
     spaces = with_audiences({"": Space(load(policy))}, asked)
     opened = Store(store, {name: space.binding for name, space in spaces.items()})
     core = Core(spaces, opened)

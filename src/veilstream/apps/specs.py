@@ -44,8 +44,7 @@ class SolveSpec(Meaning):
     )
     method: str | None = option(
         None,
-        "causal-ba, myopic, belief-greedy, planar-laplace, held (quick), ... "
-        "[default: causal-ba; held for large models of veil start]",
+        "causal-ba, myopic, belief-greedy, planar-laplace, ... [default: causal-ba]",
         HOW,
     )
     window: int | None = option(None, "Releases it remembers; else a memory made to measure.", HOW)

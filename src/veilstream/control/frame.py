@@ -42,7 +42,7 @@ NOWHERE = -1  # as a place
 _WAITS = np.array(WAITS)
 LEAST = 1e-300
 ROUNDED_KM = 2e-4  # what packing moves a reading and its release apart, at most
-MOST_CELLS = 1 << 22  # weights held at once
+MOST_CELLS = 1 << 15  # weights held at once: what a processor keeps at hand, twice as quick as all of a batch
 ANYWHERE = MarkovChain(np.ones((1, 1)), name="anywhere")  # no chain is believed
 
 

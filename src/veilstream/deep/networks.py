@@ -4,6 +4,7 @@ The formulas are those of `veilstream.model.problem` (a test holds the two again
 differs, so that a whole training loop compiles and can be differentiated. Everything takes leading batch axes.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -72,6 +73,9 @@ def draw(p: jax.Array, u: jax.Array) -> jax.Array:
     return (cumulative <= passed).sum(-1)
 
 
+FIGURES = "leakage", "distortion", "objective", "mean_objective", "sample_objective"
+
+
 class Rolled(NamedTuple):
     """What each stream of a roll-out gave, per step."""
 
@@ -121,11 +125,12 @@ def rolled_both(
 
 def figures(weight: float, rolled: tuple[Rolled, Rolled], deploy: str) -> dict[str, float]:
     """A point of a learning curve, from the mean of the rows and from sampled ones."""
+    if not all(bool(jnp.isfinite(v).all()) for r in rolled for v in r):
+        return dict.fromkeys(FIGURES, math.nan)  # of a training that diverged
     rates = [controlled(np.asarray(r.rates, float), np.asarray(r.off))[0] for r in rolled]
     mean, sample = (bits + weight * units for bits, units in rates)
     bits, units = rates[0 if deploy == "mean" else 1]
-    told = {"leakage": bits, "distortion": units, "objective": bits + weight * units}
-    return told | {"mean_objective": mean, "sample_objective": sample}
+    return dict(zip(FIGURES, (bits, units, bits + weight * units, mean, sample), strict=True))
 
 
 # --- networks --------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ KEYS = ("name", "out", "ceiling", "token-file")
 
 
 @dataclass(frozen=True)
-class Audience:
+class AudienceSpec:
     name: str
     policy: str
     out: str | None = None  # topic
@@ -29,7 +29,7 @@ class Audience:
     token_file: str | None = None
 
     @classmethod
-    def read(cls, text: str) -> Audience:
+    def read(cls, text: str) -> AudienceSpec:
         try:
             policy, *rest = shlex.split(text)
         except ValueError:
@@ -45,7 +45,7 @@ class Audience:
 
 
 def with_audiences(
-    spaces: Mapping[str, Space], audiences: Sequence[Audience], force: bool = False, seals: Seals | None = None
+    spaces: Mapping[str, Space], audiences: Sequence[AudienceSpec], force: bool = False, seals: Seals | None = None
 ) -> dict[str, Space]:
     """These spaces and those of the audiences, each behind the space that runs the policy it was made behind."""
     found = dict(spaces)

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
-    from veilstream.gateway.audience import Audience
+    from veilstream.gateway.audience import AudienceSpec
     from veilstream.gateway.broker import BrokerSettings
     from veilstream.gateway.forward import ForwardSettings
     from veilstream.gateway.guard import HttpSettings
@@ -85,10 +85,10 @@ class StoreSpec:
         return space
 
     @cached_property
-    def audiences(self) -> list[Audience]:
-        from veilstream.gateway.audience import Audience
+    def audiences(self) -> list[AudienceSpec]:
+        from veilstream.gateway.audience import AudienceSpec
 
-        return [Audience.read(text) for text in self.audience]
+        return [AudienceSpec.read(text) for text in self.audience]
 
     def with_audiences(self, spaces: Mapping[str, Space], seals: Seals | None = None) -> dict[str, Space]:
         from veilstream.gateway.audience import with_audiences

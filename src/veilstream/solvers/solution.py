@@ -298,7 +298,8 @@ class Solution(Shown):
         tried, later, kept, unit = self.record, self.held_out, self.total, self.unit or "units"
         wrong = f"{unit} of steps wrong," if unit == "%" else unit
         units = "" if later is None else f"{later.level}: {later.units} {later.unit}"
-        rate = self.leakage, "bits per step", str(self.level), self.leakage_se or None
+        level = str(self.level) if self.behind is None else f"at most, by what its memory keeps: {self.level}"
+        rate = self.leakage, "bits per step", level, self.leakage_se or None
         bits = [Fact("leakage", *rate)]
         if tried is not None:
             later_error = [] if later is None else [Fact("  on later data", later.raw_distortion, unit, units)]

@@ -48,7 +48,7 @@ class Started(Shown):
 
     >>> import veilstream as vs
     >>> vs.start(max="500m")
-    <Started at most 0.5 km at every step, anywhere: 1.1 bits for a step that stays, 54 at most for a new place>
+    <Started at most 0.5 km at every step, anywhere: 0.6 bits for a step that stays, 52 at most for a new place>
     """
 
     policy: Framed

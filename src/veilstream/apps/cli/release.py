@@ -42,8 +42,8 @@ def release(
     spec: Annotated[
         ReleaseSpec,
         Flags(
-            *("audience", "format", "columns", "skip_bad", "store", "no_store", "ceiling", "force"),
-            rest="per_reading, meter, seed (for tests only), stream, max_ahead, idle",
+            *("audience", "format", "columns", "skip_bad", "store", "no_store", "ceiling"),
+            rest="per_reading, meter, seed (for tests only), stream, max_ahead, idle, force",
         ),
     ],
 ) -> Answer:

@@ -29,7 +29,6 @@ veil solve me.veil --avg 1km --behind family.veil -o public.veil      coarser, f
 veil solve glucose.veil --distortion hypo.csv --avg 0.2 -o policy.veil     costs with names; inf: never shown so
 veil solve me.veil --distortion zero-one --avg 20%                       wrong at one step in five at most
 veil solve meter.veil --avg 0.1kWh --keep-total -o policy.veil             a year's energy adds up in the mean
-veil solve ann.veil --avg 1km -o policy.veil              ann.veil from veil start: no history yet
 veil solve builtin:grid4x4-q2 --weight 1 --method a2c --option width=128 --option updates=1000
 veil solve builtin:grid2x3-toy --avg 0.6 --option pairs=true --method a2c --option mode=paper --option width=64
 """
