@@ -37,7 +37,7 @@ def test_it_fits_its_window(browser, width):
     browser.set_window_size(width, 900)
     assert browser.execute_script(FITS)
     assert browser.execute_script(CUT) == []
-    assert browser.execute_script("return document.querySelectorAll('#judged circle').length") == 7  # ours beside three
+    assert browser.execute_script("return document.querySelectorAll('#judged circle').length") == 8  # ours beside each
 
 
 def test_nothing_leaves_the_page_and_no_error(browser):
@@ -45,3 +45,7 @@ def test_nothing_leaves_the_page_and_no_error(browser):
     urls = [m["params"]["request"]["url"] for m in asked if m["method"] == "Network.requestWillBeSent"]
     assert all(u.startswith(("file:", "data:")) for u in urls)
     assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+
+
+def test_axe_finds_nothing_serious(browser):
+    assert axe.findings(browser, browser.current_url) == {}

@@ -32,7 +32,7 @@ from veilstream.model.problem import Average, Problem
 from veilstream.shown import Progress, Rows, Shown, within
 from veilstream.solvers import solve
 from veilstream.solvers.solution import Level, Point, Solution
-from veilstream.units import counted, noun
+from veilstream.units import counted
 
 OURS = "veilstream"
 NEXT_TO_NOTHING = 1e-9  # error that only the truth has
@@ -105,6 +105,7 @@ class Judgement(Shown):
 
     name: str
     unit: str
+    thing: str  # what a state is: place, level or state
     truth: float  # bits per step if nothing were hidden
     rows: Sequence[Judged]
     private: bool = False  # whether it is about a person's data
@@ -112,7 +113,7 @@ class Judgement(Shown):
     seconds: float = 0.0
 
     def about(self) -> tuple[str, Rows]:
-        rows = [(row.label, sentence(row, self.unit)) for row in self.rows]
+        rows = [(row.label, sentence(row, self.thing)) for row in self.rows]
         return f"of {self.name}: {counted(len(self.rows), 'mechanism')}", rows
 
     @property
@@ -132,7 +133,7 @@ class Judgement(Shown):
     @property
     def words(self) -> str:
         """A sentence about each."""
-        return "\n".join(f"{row.label}: {sentence(row, self.unit)}" for row in self.rows)
+        return "\n".join(f"{row.label}: {sentence(row, self.thing)}" for row in self.rows)
 
     def plot(self, ax: Any = None) -> Any:
         """A matplotlib Figure: bits per step against error, each joined to our policy of that error and to the floor;
@@ -153,10 +154,9 @@ class Judgement(Shown):
         }
 
 
-def sentence(row: Judged, unit: str) -> str:
+def sentence(row: Judged, thing: str) -> str:
     """What it does, what it reveals, and what the best would."""
-    f, thing = row.figures, noun(unit)
-    b, bound = row.leakage, ""
+    f, b, bound = row.figures, row.leakage, ""
     if row.files is not None and np.isfinite(b.low):
         bound = f" [{b.low:.3g}, {b.high:.3g}]"
     said = f"{row.what}; reveals {b.value:.3g}{bound} bits per step"

@@ -30,7 +30,7 @@ def page(found: Judgement) -> str:
     key = "".join(f"<li>{line.format(kind, escape(words))}</li>" for kind, words in KEY)
     chart = (
         f'<ul class="key">{key}</ul><figure class="chart"><div id="judged" class="plot"></div><figcaption>Bits per '
-        "step along a whole trace; the number under a name is the mean error.</figcaption></figure>"
+        "step along a whole trace; with each name its mean error.</figcaption></figure>"
     )
     head = [f"{before}, ours" if name == "ours" else name for before, name in pairwise(("", *sheet.head))]
     figures = table(head, [cells for cells, _ in sheet.rows], "figures stack")

@@ -75,7 +75,8 @@ def judge(
             warnings = [*warnings, *left]
         rows += [of_object(one, utility, spec, tell) for one in objects]
     seconds = time.perf_counter() - started
-    return Judgement(utility.chain.name, utility.unit, utility.chain.entropy_rate, rows, private, warnings, seconds)
+    name, truth = utility.chain.name, utility.chain.entropy_rate
+    return Judgement(name, utility.unit, utility.thing, truth, rows, private, warnings, seconds)
 
 
 documented(judge, JudgeSpec)
