@@ -24,6 +24,7 @@ ASKED = [
     "pooling",
     "certificates",
     "policies",
+    "audiences",
 ]  # when named: minutes, most on recorded data
 EXAMPLES = """
 python -m benchmarks
@@ -57,7 +58,7 @@ def bench(
         bool,
         typer.Option(
             "--table",
-            help="survive, cycle, felt, total, feedback, pooling, certificates: as the documentation prints them.",
+            help="As the documentation prints it, of survive, cycle, felt, total, feedback, pooling, certificates, audiences.",
         ),
     ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
