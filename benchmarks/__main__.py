@@ -58,7 +58,8 @@ def bench(
         bool,
         typer.Option(
             "--table",
-            help="As the documentation prints it, of survive, cycle, felt, total, feedback, pooling, certificates, audiences.",
+            help="survive, cycle, felt, total, feedback, pooling, certificates, audiences: as the documentation "
+            "prints them.",
         ),
     ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
