@@ -8,6 +8,8 @@ import pytest
 
 import veilstream as vs
 from audiencekit import HIDDEN, behind, core_of, two
+from veilstream import container
+from veilstream.artefact import _digest as digest
 from veilstream.artefact import load, save
 from veilstream.control.cascade import BehindFilter, Finer
 from veilstream.control.mechanism import Mechanism
@@ -226,3 +228,28 @@ def test_a_policy_behind_another_is_no_model_and_has_no_picture(folder):
     solution = vs.solve("builtin:binary", avg=0.2, behind=vs.solve("builtin:binary", avg=0.05))
     with pytest.raises(InputError, match="no picture"):
         solution.plot()
+
+
+@pytest.mark.parametrize(
+    ("forge", "line"),
+    [
+        (lambda m, a: m["finer"].update(sha256="0" * 64), "finer policy in it is damaged"),
+        (lambda m, a: m["finer"].pop("sha256"), "finer policy in it is damaged"),
+        (lambda m, a: a.update({"finer/problem/distortion": 2 * a["finer/problem/distortion"]}), "damaged or altered"),
+        (lambda m, a: a.pop("problem/truth"), "not complete"),
+        (lambda m, a: a.update({"problem/truth": -a["problem/truth"] - 1}), "distances from the true states"),
+        (lambda m, a: a.update({"problem/truth": a["problem/truth"][:, :-1]}), "distances from the true states"),
+        (lambda m, a: m.update(finer=[]), "damaged or altered"),
+        (lambda m, a: m.update(finer={"finer": m["finer"]}), "damaged or altered"),
+    ],
+)
+def test_a_forged_policy_behind_another_is_refused_in_one_line(folder, tmp_path, forge, line):
+    """With a checksum of the whole that is right, as a forger would write it."""
+    meta, arrays = container.unpack(folder / "public.veil", "x")
+    meta.pop("sha256")
+    forge(meta, arrays)
+    meta["sha256"] = digest(meta, arrays)
+    (tmp_path / "x.veil").write_bytes(container.pack(meta, arrays))
+    with pytest.raises(InputError, match=line) as fault:
+        load(tmp_path / "x.veil")
+    assert "\n" not in str(fault.value)
