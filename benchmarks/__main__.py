@@ -25,6 +25,7 @@ ASKED = [
     "certificates",
     "policies",
     "judge",
+    "audiences",
 ]  # when named: minutes, most on recorded data
 EXAMPLES = """
 python -m benchmarks
@@ -58,7 +59,8 @@ def bench(
         bool,
         typer.Option(
             "--table",
-            help="survive, cycle, felt, total, feedback, pooling, certificates: as the documentation prints them.",
+            help="survive, cycle, felt, total, feedback, pooling, certificates, audiences: as the documentation "
+            "prints them.",
         ),
     ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -245,7 +245,7 @@ def tuples(store: Path) -> None:
         fine, coarse = ({(name, step): m for name, step, m in db.execute(query, (k,))} for k in ("", "public"))
     assert fine.keys() == coarse.keys() and fine, f"{len(fine.keys() ^ coarse.keys())} steps lack one of the two"
     assert {json.loads(m)["released"] for m in coarse.values()} <= set(range(HIDDEN))
-    assert {json.loads(m)["released"] for m in fine.values()} == set(range(16))
+    assert max(json.loads(m)["released"] for m in fine.values()) >= HIDDEN  # or there was nothing finer to show
 
 
 # --- NATS ------------------------------------------------------------------------------------------------------

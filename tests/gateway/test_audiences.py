@@ -6,14 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import veilstream as vs
 from audiencekit import HIDDEN, behind, core_of, two
+from veilstream import container
+from veilstream.artefact import _digest as digest
 from veilstream.artefact import load, save
 from veilstream.control.cascade import BehindFilter, Finer
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.uniforms import uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.audience import AudienceSpec
-from veilstream.gateway.records import Status
+from veilstream.gateway.core import Core
+from veilstream.gateway.records import Status, StoreError
 from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
 from veilstream.gateway.wire import Reading
@@ -202,3 +206,50 @@ def test_the_finer_policy_inside_is_the_file_itself_and_altered_it_is_refused(fo
     with pytest.raises(InputError, match="distances from the true states"):
         save(tmp_path / "x.veil", public.policy, problem=public.problem, states=public.states, points=public.points,
              finer=family, truth=public.truth[:-1])  # fmt: skip
+
+
+def test_a_space_that_looks_at_readings_again_is_no_audience_any_more(folder, tmp_path):
+    store = tmp_path / "a.db"
+    with core_of(folder, store=store) as core:
+        core.process(readings(range(3)))
+        assert core.store.count_streams() == core.store.count_streams("public") == 1
+    public = Space(load(folder / "family.veil"))
+    opened = Store(store, {"": public.binding, "public": public.binding})
+    core = Core({"": public, "public": public}, opened)
+    assert core.streams == 2
+    core.close()
+    with pytest.raises(StoreError, match="not served"):
+        Store(store, {"": public.binding})
+
+
+def test_a_policy_behind_another_is_no_model_and_has_no_picture(folder):
+    with pytest.raises(InputError, match="looks at the releases of a finer one"):
+        vs.solve(str(folder / "public.veil"), avg=1.0)
+    solution = vs.solve("builtin:binary", avg=0.2, behind=vs.solve("builtin:binary", avg=0.05))
+    with pytest.raises(InputError, match="no picture"):
+        solution.plot()
+
+
+@pytest.mark.parametrize(
+    ("forge", "line"),
+    [
+        (lambda m, a: m["finer"].update(sha256="0" * 64), "finer policy in it is damaged"),
+        (lambda m, a: m["finer"].pop("sha256"), "finer policy in it is damaged"),
+        (lambda m, a: a.update({"finer/problem/distortion": 2 * a["finer/problem/distortion"]}), "damaged or altered"),
+        (lambda m, a: a.pop("problem/truth"), "not complete"),
+        (lambda m, a: a.update({"problem/truth": -a["problem/truth"] - 1}), "distances from the true states"),
+        (lambda m, a: a.update({"problem/truth": a["problem/truth"][:, :-1]}), "distances from the true states"),
+        (lambda m, a: m.update(finer=[]), "damaged or altered"),
+        (lambda m, a: m.update(finer={"finer": m["finer"]}), "damaged or altered"),
+    ],
+)
+def test_a_forged_policy_behind_another_is_refused_in_one_line(folder, tmp_path, forge, line):
+    """With a checksum of the whole that is right, as a forger would write it."""
+    meta, arrays = container.unpack(folder / "public.veil", "x")
+    meta.pop("sha256")
+    forge(meta, arrays)
+    meta["sha256"] = digest(meta, arrays)
+    (tmp_path / "x.veil").write_bytes(container.pack(meta, arrays))
+    with pytest.raises(InputError, match=line) as fault:
+        load(tmp_path / "x.veil")
+    assert "\n" not in str(fault.value)

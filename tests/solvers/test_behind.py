@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import veilstream as vs
-from cascades import information, paths
 from veilcli import veil
-from veilstream.control.cascade import Behind, Finer
+from veilstream.control.cascade import Behind, BehindFilter, Finer
 from veilstream.control.cascade_replay import BehindReplay
 from veilstream.control.controller import Controller, schedule
+from veilstream.control.loop import replay
+from veilstream.control.mechanism import Mechanism
 from veilstream.control.replay import Replay
 from veilstream.data.synthetic import city_chain
 from veilstream.errors import Infeasible, InputError
-from veilstream.model.problem import Average
-from veilstream.solvers.behind import Audience, behind
+from veilstream.model.histories import BLIND
 
 KM = 0.5
 
@@ -50,21 +50,19 @@ def test_the_limit_is_met_in_truth_and_costs_little_more_than_the_best_from_the_
     assert public.behind.finest == pytest.approx(family.leakage, rel=1e-9)
 
 
-def test_what_is_printed_is_what_the_enumerated_releases_tell():
-    """Three states: steps tell ever less, by what later ones know of the first; what its memory keeps is no less."""
-    rng = np.random.default_rng(2)
-    chain = vs.MarkovChain(0.6 * np.eye(3) + 0.4 * rng.dirichlet(np.ones(3), 3))
-    d = 1 - np.eye(3)
-    fine = vs.solve(vs.Problem(chain, d, Average(weight=4.0)), window=1)
-    audience = Audience(fine.artefact, vs.Problem(chain, d, Average(limit=0.4)))
-    found = behind(audience, window=1)
-    told = [0.0]
-    for n in (1, 2, 3):
-        p, x, (y1, y2), _ = paths(chain, [fine.policy, found.policy], range(n))
-        told.append(information(p, y1, y2))
-    last, bound = np.diff(told)[-1], Behind(audience.finer, found.policy).rates(d).leakage
-    assert last < found.leakage < 1.07 * last and found.leakage == pytest.approx(bound, abs=1e-12)
-    assert float(p @ d[x[:, -1], y2[:, -1]]) == pytest.approx(found.distortion, abs=0.01) and found.distortion <= 0.4
+def test_what_is_printed_is_what_an_exact_filter_hears(model, family, public):
+    """By draws: 64 streams whose coarse releases come from their law given the earlier ones."""
+    mechanism = Mechanism(public.policy, meter=BehindFilter(Finer.of(family.problem.chain, family.policy)))
+    bits = np.zeros(64)
+
+    def observe(seen):
+        if seen.t >= 100:
+            bits[seen.rows] += seen.view.bits
+
+    replay(mechanism, np.full((64, 300), BLIND), observe, uniforms=np.random.default_rng(3).random)
+    mean, error = bits.mean() / 200, bits.std(ddof=1) / 200 / 8
+    assert mean - 4 * error < public.leakage < 1.03 * mean + 4 * error
+    assert error < 0.1 * mean
 
 
 @pytest.mark.parametrize("coarser", ["window", "schedule"])

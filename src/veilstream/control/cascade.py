@@ -12,7 +12,7 @@ finer audience learns, I(X;Y1,Y2) = I(X;Y1). Whoever sees the coarser ones alone
 state before and s1 the finer memory. With the law b(s1,z) given her releases, and y1 read off s1',
 
     shown(s1',z) = sum over next(s1,y1) = s1' of b(s1,z) a(y1|z,s1)          q(y1) = its sum over z
-    L(q, c)      bits that the next coarser release tells of y1, and so at most that of x
+    L(q, c)      bits that the next coarser release tells of y1: no less than what it tells of x
     b'(s1',z')   = sum_z shown(s1',z) c(y2|y1,s2) P(z,z') / p(y2)
 
 The same with the stationary law of (s2,s1,z) gives her rate and distances (`Behind`). Nothing of this believes that

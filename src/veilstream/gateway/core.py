@@ -27,7 +27,7 @@ from veilstream.gateway.records import Batch, Key, Outcome, Outgoing, Receipt, S
 from veilstream.gateway.scheduler import Scheduler, Serving
 from veilstream.gateway.space import LogRow, Space
 from veilstream.gateway.stats import Stats
-from veilstream.gateway.store import AUDIENCE, MAIL, Store
+from veilstream.gateway.store import MAIL, Store
 from veilstream.gateway.wire import Reading, Refusal, decode, encode
 
 log = logging.getLogger("veilstream.intake")
@@ -67,8 +67,7 @@ class Core:
         try:
             for name, space in spaces.items():
                 store.note(f"{CLAIMS} {name}", encode(Claims.of(space)).decode())
-                if space.finer is not None:
-                    store.note(f"{AUDIENCE} {name}", space.finer)
+                store.is_behind(name, space.finer)
             for stream in store.streams(limit=1):  # the meter is the same for all of them
                 if stream.space in spaces:
                     spaces[stream.space].check(stream)

@@ -110,6 +110,13 @@ class Store(Rows):
                         f"name ('IN OUT POLICY {name}'), leave them alone with `idle={name}`, or take another `store`"
                     )
 
+    def is_behind(self, name: str, finer: str | None) -> None:
+        """Whose releases those of a space are made from; None: it looks at readings."""
+        if finer is not None:
+            self.note(f"{AUDIENCE} {name}", finer)
+        elif self._is_audience(name):  # it was one once
+            self.file.write("DELETE FROM meta WHERE key = ?", [(f"{AUDIENCE} {name}",)])
+
     def _is_audience(self, name: str) -> bool:
         """Nothing is drawn for it but from a finer release of the same step, and that is drawn once."""
         return bool(self.read("SELECT 1 FROM meta WHERE key = ?", (f"{AUDIENCE} {name}",)))

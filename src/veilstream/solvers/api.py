@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from veilstream.artefact import Artefact, load, provenance
+from veilstream.artefact import BEHIND, Artefact, load, provenance
 from veilstream.data.limits import Quantity, constraint_of, quantile_of, remedy
 from veilstream.data.spec import Recording
 from veilstream.data.utility import Utility
@@ -227,6 +227,8 @@ def utility_of(
         chain = problem.chain.lift(2) if pairs else problem.chain
         return Utility(chain, problem.distortion, "", tuple(map(str, range(problem.n_outputs)))), None
     artefact = artefact_of(model, "no model file {!r}; make one with veil fit, or use builtin:grid4x4-q2")
+    if artefact.finer is not None:
+        raise InputError(f"{model if isinstance(model, str) else 'a model'}: {BEHIND}")
     states, solved = artefact.states, artefact.problem
     if pairs and (artefact.chain.histories is not None or artefact.chain.phases > 1):
         raise InputError("`pairs` needs a chain of order 1 without a clock: fit with `order=1` `cycle='none'`")

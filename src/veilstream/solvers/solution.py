@@ -16,6 +16,7 @@ from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.stationary import holds_all, long_run
 from veilstream.control.universal_bound import worst_rate
 from veilstream.data.points import described
+from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
 from veilstream.model.interval import Interval
@@ -377,6 +378,8 @@ class Solution(Shown):
 
     def plot(self, seed: int = 0) -> Any:
         """A matplotlib Figure: where it lies between truth and nothing, and a day drawn from the chain, released."""
+        if self.behind is not None:
+            raise InputError("a policy behind another has no picture of its own: it looks at releases, not at a day")
         return picture("solution", self, seed)
 
     def about(self) -> tuple[str, Rows]:
