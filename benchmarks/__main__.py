@@ -25,6 +25,7 @@ ASKED = [
     "certificates",
     "policies",
     "audiences",
+    "judge",
 ]  # when named: minutes, most on recorded data
 EXAMPLES = """
 python -m benchmarks

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from reproduce.fig_adc import best_at
 from reproduce.geolife import WHY, model
 from reproduce.item import NO, PART, YES, Budget, Desk, Finding, Item, too_few
 from reproduce.learned import (
@@ -33,8 +34,8 @@ from veilstream.solvers import default_weights
 from veilstream.solvers.solution import Point, Solution
 
 LIMITS_KM = (1.0, 2.0, 3.0, 5.0, 8.0, 15.0)
-LEARNED_KM = 5.0  # where learned methods are run without --full
-LEARNED_AVERAGE_KM = 0.8  # and the mean distance whose weight they are given
+LEARNED_KM = 5.0  # where learned methods are told beside each other
+LEARNED_WEIGHTS = (0.03, 0.15, 0.6)  # on average, where they are run without --full: at the nearest of the curve
 SAME_LEVEL = 0.2  # relative
 PAPER_IDC = {15.0: 0.18, 5.0: 0.39, 3.0: 0.53}  # km at every step: bits
 PAPER_ADC = {9.0: 0.11, 5.7: 0.20, 1.7: 0.35}  # km on average: bits
@@ -86,22 +87,25 @@ def make(desk: Desk) -> Finding:
 
 def ran(limits: Limits, curves: Curves, budget: Budget) -> str:
     """What was run, at how many limits and weights."""
-    parts = []
+    parts, budget = [], replace(budget, a2c_runs=1)
     for m in ("causal-ba", "myopic", "belief-greedy", *LEARNED, AS_PUBLISHED):
-        name = told_of(m, budget) if m in (*LEARNED, AS_PUBLISHED) else STYLES[m][2]
+        name = told_of(m, budget, **options_here(m, budget)) if m in (*LEARNED, AS_PUBLISHED) else STYLES[m][2]
         there = sum(m in point.found for point in limits.values())
         parts.append(f"{name}: {there} of {len(limits)} limits, {len(curves.get(m, []))} weights")
     how = f"Certificates: {budget.certify_s:g} s a point. A2C as published with ReLU, roll-outs of 600."
     return f"{'; '.join(parts)}. {how}"
 
 
+def options_here(method: str, budget: Budget) -> dict[str, Any]:
+    return AS_THERE if method == AS_PUBLISHED else {"updates": budget.sticky_updates}
+
+
 def at_every_step(desk: Desk, problem: Problem, km: float) -> AtEveryStep:
     found = {m: solved(desk, problem, m, certify=m == "causal-ba") for m in ("causal-ba", "myopic", "belief-greedy")}
     for method in (*LEARNED, AS_PUBLISHED):
-        if desk.budget.everywhere or km == LEARNED_KM or (method == AS_PUBLISHED and km in PAPER_IDC):
+        if desk.budget.everywhere or km in PAPER_IDC:
             desk.tell(0.4, f"{method}, {km:g} km at every step")
-            more = AS_THERE if method == AS_PUBLISHED else {}
-            if (s := trained(desk, problem, method, **more)) is not None:
+            if (s := trained(desk, problem, method, **options_here(method, desk.budget))) is not None:
                 found[method] = s
     again = rolled(desk, problem, STEPS, ROLL_OUTS) if km in PAPER_IDC else None
     return AtEveryStep(found, today(desk, problem, TODAY)[0], again)
@@ -113,13 +117,13 @@ def on_average(desk: Desk, problem: Problem) -> Curves:
     curves = {"causal-ba": curved(desk, problem, weights, certify=True)}
     curves["myopic"] = curved(desk, problem, weights, "myopic")
     curves["belief-greedy"] = curved(desk, problem, weights[::3], "belief-greedy")
-    near = min(curves["causal-ba"], key=lambda s: abs(s.distortion - LEARNED_AVERAGE_KM))
+    near = [weights[np.abs(np.log(weights / w)).argmin()] for w in LEARNED_WEIGHTS]
     for method in LEARNED:
         points = []
-        for weight in weights if desk.budget.everywhere else [near.weight]:
+        for weight in weights if desk.budget.everywhere else near:
             desk.tell(0.8, f"{method}, weight {weight:.2g}")
             at = Problem(problem.chain, problem.distortion, Average(weight=float(weight)))
-            points.append(trained(desk, at, method))
+            points.append(trained(desk, at, method, **options_here(method, desk.budget)))
         if there := [s for s in points if s is not None]:
             curves[method] = there
     desk.tell(0.9, "A2C as published, on average")
@@ -223,9 +227,9 @@ def learned_said(limits: Limits, curves: Curves) -> str:
     points = (
         "; a part of the difference must lie in the data" if min(here.found[m].leakage for m in names) < told else ""
     )
-    average = "".join(
-        f"On average, {STYLES['a2c'][2]}: {said(s)} bits at {s.distortion:.2f} km. " for s in curves.get("a2c", [])[:1]
-    )
+    at = [(s, s.objective / best_at(curves["causal-ba"], s.weight) - 1) for s in curves.get("a2c", [])]
+    each = "; ".join(f"{said(s)} bits at {s.distortion:.2f} km, {100 * off:.1f} %" for s, off in at)
+    average = f"On average, {STYLES['a2c'][2]}, and how far above the best table at its weight: {each}. " if at else ""
     return (
         f"Trained on our chain, {text} bits at {LEARNED_KM:g} km (optimum {here.best.leakage:.3f}, paper "
         f"{told}){points}. As published: {', '.join(as_published) or 'not run'}. {average}"

@@ -24,9 +24,10 @@ class Budget:
     streams: int = 256  # roll-outs of an estimate
     steps: int = 300
     a2c_updates: int = 150  # of A2C, of 256 streams each
+    sticky_updates: int = 500  # of A2C on recorded data, where more of a release matters later
     a2c_runs: int = 3  # its seeds
     paper_steps: int = 300_000  # of Algorithm 1 as published, an update each; the paper's: 1,500,000
-    paper_long: int = 1_500_000  # the same where convergence is drawn, one seed
+    paper_long: int = 1_500_000  # where convergence is drawn, one seed of each form: 5,000 iterations of 300 steps
     paper_width: int = 64  # the paper's: 3000, which takes 0.2 s an update here, 3 days and more a point
     segments: int = 20  # points of a learning curve, and checkpoints: what a cut can lose
     everywhere: bool = False  # A2C as published at every point
@@ -42,6 +43,7 @@ class Budget:
             60.0,
             streams=5000,
             a2c_updates=1000,
+            sticky_updates=1000,
             a2c_runs=5,
             paper_steps=1_500_000,  # 5000 roll-outs of 300 steps
             segments=100,

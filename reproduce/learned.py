@@ -56,7 +56,8 @@ def told_of(method: str, budget: Budget, **more: Any) -> str:
     o = options_of(method, budget) | more
     if method in PUBLISHED:
         return f"{called(method)} ({o['steps']:,} updates, one a step, width {o['width']})"
-    return f"{called(method)} ({o['updates']:,} updates, {budget.a2c_runs} seeds)"
+    seeds = "one seed" if budget.a2c_runs == 1 else f"{budget.a2c_runs} seeds"
+    return f"{called(method)} ({o['updates']:,} updates, {seeds})"
 
 
 def called(method: str) -> str:

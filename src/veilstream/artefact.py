@@ -42,9 +42,9 @@ FORMAT = "veilstream"
 VERSION = 2
 # parts that are written and read alike
 PLAIN: dict[str, Any] = {"states": StateSpace, "points": StateSpace, "record": Trajectories, "held_out": Trajectories}
-NO_DATA = (
-    "this policy was made without data (veil start), so nothing is known of its person; fit a model to her readings "
-    "first: veil fit SOURCE -o model.veil"
+NO_CHAIN = (
+    "a policy of veil start believes no chain of its person, which this needs: veil fit SOURCE -o model.veil makes one "
+    "of her readings (or veil refit the model that its places are of, and veil start it again)"
 )
 BEHIND = (
     "this policy looks at the releases of a finer one, not at readings: name it as an audience of that one, as in veil "
@@ -83,6 +83,8 @@ class Artefact(Shown):
     @property
     def unit(self) -> str:
         """Unit of the distortion; "" where it has none."""
+        if isinstance(self.policy, Frame | FrameLadder):
+            return self.policy.lattice.unit
         return self.cost_unit if self.cost_unit is not None else "" if self.states is None else self.states.unit
 
     @property
@@ -122,7 +124,7 @@ class Artefact(Shown):
     def answer(self) -> tuple[Policy, Problem]:
         """Its policy with the problem behind it, for whoever must know the person's chain."""
         if isinstance(self.policy, Frame | FrameLadder):
-            raise InputError(NO_DATA)
+            raise InputError(NO_CHAIN)
         if self.policy is None or self.problem is None:
             raise InputError("this file is a model without a policy; make one with veil solve MODEL -o policy.veil")
         if self.finer is not None:

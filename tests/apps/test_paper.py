@@ -24,6 +24,7 @@ QUICK = Budget(
     streams=32,
     steps=50,
     a2c_updates=5,
+    sticky_updates=5,
     a2c_runs=1,
     segments=2,
     paper_steps=400,

@@ -87,6 +87,22 @@ def test_draw_never_takes_what_cannot_happen():
     assert [int(deep.draw(p, jnp.asarray(u))) for u in (0.0, 0.2, 0.3, 0.9999999, 1.0)] == [1, 1, 3, 3, 3]
 
 
+def test_a_state_whose_releases_the_network_rules_out_still_has_a_finite_gradient(limited):
+    """r = e^-60 on all that one state may release: sums of r are squared in the gradient, in single precision."""
+    options, model = a2c.A2C(**SMALL), deep.Model.of(limited, 0.0)
+    actor = a2c.start(model, options, 0).actor
+    (*hidden, (W, c)) = actor.layers
+    c = c.at[:6].set(jnp.where(model.allowed[0], -60.0, 0.0))
+    actor = actor._replace(layers=[*hidden, (W, c)])
+    b, slope = jnp.asarray(some(4), jnp.float32), jnp.ones((4, 6, 6)) * jnp.arange(6.0)
+    loss = lambda actor: a2c.actor_loss(model, options, actor, b, None, 1.0, slope)  # noqa: E731
+    assert all(bool(jnp.isfinite(v).all()) for v in jax.tree.leaves(jax.grad(loss)(actor)))
+    rule = LookaheadRule(
+        a2c.as_layers(actor.layers), limited.cost(0.0), np.asarray(actor.directions, float), options.sweeps
+    )
+    assert np.allclose(rule(np.asarray(b, float)), a2c.channel(model, options, actor, b), atol=1e-5)
+
+
 def test_q_is_the_sum_over_every_release(toy):
     """L + weight D + sum_y p(y) V(b'_y), each next belief formed by the package's own Bayes step."""
     options = a2c.A2C(**SMALL, discount=0.9)

@@ -231,10 +231,10 @@ def parts_of_the_way(problem, weight, width, steps):
     best = vs.solve(vs.builtin_problem(problem.chain.name.split(" ")[0], problem.constraint), window=1).objective
     options = algorithm1.Algorithm1(width=width, steps=steps, segments=2)
     world = algorithm1.World.of(problem, weight)
-    before = algorithm1.measure(world, options, algorithm1.start(world, options, 0).networks.actor)
+    untrained = algorithm1.measure(world, options, algorithm1.start(world, options, 0).networks.actor)
+    before = deep.figures(weight, untrained, "mean")
     end = vs.solve(problem, "a2c", mode="paper", width=width, steps=steps, segments=2, **RATE).history[-1]
-    first = [float(bits + weight * units) for bits, units in before]
-    return [(v - end[k]) / (v - best) for v, k in zip(first, ("mean_objective", "sample_objective"), strict=True)]
+    return [(before[k] - end[k]) / (before[k] - best) for k in ("mean_objective", "sample_objective")]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from dataclasses import replace
 from reproduce.item import Budget
 from veilstream.solvers import solve
 
-TINY = Budget(certify_s=0.1, streams=16, steps=20, a2c_updates=10, a2c_runs=2, segments=4, paper_long=400,
-              paper_steps=400, paper_width=8, lstm_s=0.0, lstm_seeds=2, lstm_copies=2,
+TINY = Budget(certify_s=0.1, streams=16, steps=20, a2c_updates=10, sticky_updates=10, a2c_runs=2, segments=4,
+              paper_long=400, paper_steps=400, paper_width=8, lstm_s=0.0, lstm_seeds=2, lstm_copies=2,
               lstm_rounds=2)  # fmt: skip
 
 QUICK = {}

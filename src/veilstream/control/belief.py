@@ -20,6 +20,7 @@ from veilstream.model.problem import blahut_arimoto, next_prior
 
 LEAK = 0.01  # slope of leaky ReLU below zero
 LEAST_XI = 1e-2  # of one concentration: single precision has no smaller draws
+LEAST_R = 1e-12  # of r(y) in `LookaheadRule`: training divides by squares of sums of it, in single precision
 LOW, HIGH = 0.1, 1000.0  # of one concentration: beyond, single precision has no density left
 CODES = np.uint64(1 << 53)  # codes are whole numbers that a float holds exactly
 ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -100,7 +101,7 @@ class GreedyRule(Rule, name="greedy"):
 class LookaheadRule(Rule, name="lookahead"):
     """Blahut-Arimoto at the belief, with the learned cost of what each release makes of the future.
 
-    r, u = f(b)
+    r, u = f(b)                                                        r as a law, nowhere below LEAST_R
     K(z,y) = 2^-(cost(z,y) + sum_k u(y,k) directions(z,k))
     `sweeps` times:  N(z) = sum_y r K,   r(y) <- r(y) sum_z b K / N
     a(y|z) = r(y) K(z,y) / N(z)
@@ -123,10 +124,10 @@ class LookaheadRule(Rule, name="lookahead"):
         cost = self.cost + np.swapaxes(u @ self.directions.T, -1, -2)
         K = np.exp2(cost.min(-1, keepdims=True) - cost)
         r = np.exp(out[..., :n_y] - out[..., :n_y].max(-1, keepdims=True))
-        r /= r.sum(-1, keepdims=True)
+        r = np.maximum(r / r.sum(-1, keepdims=True), LEAST_R)
         for _ in range(self.sweeps):
             N = (K @ r[..., None])[..., 0]
-            r = np.maximum(r * ((belief / N)[..., None, :] @ K)[..., 0, :], 1e-30)
+            r = np.maximum(r * ((belief / N)[..., None, :] @ K)[..., 0, :], LEAST_R)
         a = r[..., None, :] * K
         return normalised(a)
 

@@ -2,6 +2,10 @@
 
 Given the releases so far the belief b is known exactly, so each step contributes L(b,a) and D(b,a) without looking at a
 true state; only the release itself is drawn, from p(y). Streams are independent, which gives the standard errors.
+
+Whatever the policy, E b_t is the law of the chain at step t, known without drawing. So the mean belief of each stream
+is a control variate: what streams differ by because they happened to dwell in other states is regressed away. On sticky
+chains that is nearly all of it (GeoLife 016: standard errors fall to a hundredth).
 """
 
 from collections.abc import Callable
@@ -15,8 +19,12 @@ from veilstream.control.mechanism import Mechanism, check_fits
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.histories import BLIND
-from veilstream.model.information import Index
+from veilstream.model.information import Array, Index
 from veilstream.model.problem import Problem, expected_distortion
+
+ENOUGH = 2.0  # streams for each state, from which a mean belief is regressed on
+ROUNDING_ERRORS = 1000  # of the arithmetic: a direction that is smaller is none
+ROUNDING = 1e-10  # relative: where nothing else is left of a standard error
 
 
 @dataclass(frozen=True)
@@ -70,21 +78,43 @@ def evaluate(
             raise InputError(f"{what} must be a whole number >= {least}, found {value}")
     if view is None:
         check_fits(policy, problem)
-    belief = BeliefFilter(problem.chain, view)
-    mechanism, n = Mechanism(policy, meter=belief), burn_in + steps
+    chain, n = problem.chain, burn_in + steps
+    belief = BeliefFilter(chain, view)
+    mechanism, hours = Mechanism(policy, meter=belief), np.arange(len(chain.around))
+    first = hours[np.arange(streams) % len(hours)]  # every hour in turn
     sums = np.zeros((2, streams))  # bits and distortion after the burn-in
+    off = np.zeros((2, streams, len(chain)))  # belief - its expectation, before and after the burn-in
+    law = chain.initial_at(hours)  # of the streams that begin at each hour
 
     def observe(seen: Seen) -> None:
+        nonlocal law
+        off[int(seen.t >= burn_in), seen.rows] += seen.before.belief - law[first[seen.rows]]
         if seen.t >= burn_in:
             sums[0, seen.rows] += seen.view.bits
             far = expected_distortion(seen.before.belief, belief.seen(seen.view.channel), problem.distortion)
             sums[1, seen.rows] += far
+        if seen.rows.stop == streams:
+            law = chain.moved(law, hours + seen.t)
         if progress:
             progress((seen.rows.start + len(seen.y) * (seen.t + 1) / n) / streams, "evaluating")
 
-    unseen, first = np.full((streams, n), BLIND), np.arange(streams) % len(problem.chain.around)  # every hour in turn
+    unseen = np.full((streams, n), BLIND)
     _, totals = replay(mechanism, unseen, observe, uniforms=np.random.default_rng(seed).random, first=first)
-    (bits, dist), total = sums / steps, totals.mean()
-    bits_se, dist_se = (float(x.std(ddof=1) / np.sqrt(streams)) for x in (bits, dist))
-    means = float(bits.mean()), float(dist.mean())
-    return Evaluation(*means, bits_se, dist_se, float(total), steps, streams, burn_in)
+    (bits, dist), (bits_se, dist_se) = controlled(sums.T / steps, off[1] / steps)
+    (total,), _ = controlled(totals[:, None], off.sum(0) / n)
+    return Evaluation(bits, dist, bits_se, dist_se, total, steps, streams, burn_in)
+
+
+def controlled(y: Array, off: Array) -> tuple[list[float], list[float]]:
+    """Means of the columns of y (n x k) and their standard errors, regressed on off (n x |Z|), whose mean is 0.
+
+    y = mean + off c + e;  se^2 = sum_i (w_i e_i / (1 - h_i))^2,  w: what each stream weighs in the mean, h its leverage
+    """
+    A = np.ones((len(y), 1))
+    if len(y) >= ENOUGH * off.shape[1]:
+        A = np.hstack([A, off])
+    noise = ROUNDING_ERRORS * np.finfo(off.dtype).eps  # the entries of a belief sum to 1: one is known from the others
+    back = np.linalg.pinv(A, rcond=noise)
+    h, e = np.einsum("ij,ji->i", A, back), y - A @ (back @ y)
+    se = np.sqrt(((back[0] / np.maximum(1 - h, 1 / len(y)))[:, None] ** 2 * e**2).sum(0))
+    return (back[0] @ y).tolist(), np.maximum(se, ROUNDING * np.abs(y).max(0)).tolist()

@@ -14,6 +14,7 @@ from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, Index
 from veilstream.model.lattice import Lattice
+from veilstream.model.problem import Average, Both, Constraint, Instantaneous
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,3 +108,12 @@ class FrameLadder(Policy, kind="frame-ladder"):
 
 
 Framed = Frame | FrameLadder  # what has a `FrameMechanism`
+
+
+def asked_of(policy: Framed) -> Constraint:
+    """The limits that a frame was made for."""
+    mean = None if np.isinf(policy.average) else Average(limit=policy.average)
+    if np.isinf(policy.limit):
+        return Average(weight=0.0) if mean is None else mean
+    every = Instantaneous(policy.limit)
+    return every if mean is None else Both(mean, every)

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from veilstream.control.belief import LEAST_XI, BeliefPolicy, LookaheadRule, SampledPolicy, as_layers
+from veilstream.control.belief import LEAST_R, LEAST_XI, BeliefPolicy, LookaheadRule, SampledPolicy, as_layers
 from veilstream.control.policy import Policy
 from veilstream.deep import networks as deep
 from veilstream.deep import training
@@ -98,7 +98,8 @@ class A2C(Learner):
             if state.update == 0:
                 seeds = jax.random.randint(state.key, (others,), 0, 2**31 - 1)
                 tried += [segment(model, pure, start(model, pure, int(seed))) for seed in seeds]
-            state, g = min(tried, key=lambda end: figures(end[0])["mean_objective"]) if len(tried) > 1 else tried[0]
+            cost = [figures(end[0])["mean_objective"] if len(tried) > 1 else 0.0 for end in tried]
+            state, g = tried[int(np.argmin(np.nan_to_num(cost, nan=np.inf)))]
             steps = (int(state.update) + others * pure.length) * streams  # of all starts
             return state, {"step": steps, "train_objective": float(g)}
 
@@ -140,10 +141,10 @@ def channel(model: Model, options: A2C, actor: Actor, b: jax.Array) -> jax.Array
     bits = actor.lookahead + jnp.einsum("...yk,zk->...zy", u, actor.directions)
     logits = model.base_logits - jnp.where(model.allowed, LN2 * bits, 0)
     K = jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True)))
-    r = jax.nn.softmax(out[..., :n_y], -1)
+    r = jnp.maximum(jax.nn.softmax(out[..., :n_y], -1), LEAST_R)
     for _ in range(options.sweeps):
         N = jnp.einsum("...y,...zy->...z", r, K)
-        r = jnp.maximum(r * jnp.einsum("...z,...zy->...y", b / N, K), 1e-30)
+        r = jnp.maximum(r * jnp.einsum("...z,...zy->...y", b / N, K), LEAST_R)
     a = r[..., None, :] * K
     return a / a.sum(-1, keepdims=True)
 
@@ -258,8 +259,8 @@ def segment(model: Model, options: A2C, state: State) -> tuple[State, jax.Array]
 
 
 @partial(jax.jit, static_argnums=1)
-def measure(model: Model, options: A2C, actor: Actor) -> jax.Array:
-    """(leakage, distortion) of the mean row and of sampled ones, 2 x 2, on the same draws every time."""
+def measure(model: Model, options: A2C, actor: Actor) -> tuple[deep.Rolled, deep.Rolled]:
+    """Roll-outs of the mean row and of sampled ones, on the same draws every time."""
     mean = partial(channel, model, options, actor)
     xi = lambda b: jnp.maximum(options.last_concentration * mean(b), LEAST_XI)  # noqa: E731
     streams = min(64, options.streams)

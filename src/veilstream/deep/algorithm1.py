@@ -301,8 +301,8 @@ def segment(world: World, options: Algorithm1, state: State) -> tuple[State, jax
 
 
 @partial(jax.jit, static_argnums=1)
-def measure(world: World, options: Algorithm1, actor: Layers) -> jax.Array:
-    """(leakage, distortion) of the mean row and of sampled ones, 2 x 2, on the same draws every time."""
+def measure(world: World, options: Algorithm1, actor: Layers) -> tuple[deep.Rolled, deep.Rolled]:
+    """Roll-outs of the mean row and of sampled ones, on the same draws every time."""
     drawn = partial(xi, world, options, actor)
     return deep.rolled_both(world.model, world.first, lambda b: mean_of(world, drawn(b)), drawn, streams=64)
 

@@ -4,6 +4,7 @@ The formulas are those of `veilstream.model.problem` (a test holds the two again
 differs, so that a whole training loop compiles and can be differentiated. Everything takes leading batch axes.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from veilstream.control.belief import LEAK
+from veilstream.control.evaluate import controlled
 from veilstream.model.problem import Problem
 
 LN2 = float(np.log(2))
@@ -71,31 +73,43 @@ def draw(p: jax.Array, u: jax.Array) -> jax.Array:
     return (cumulative <= passed).sum(-1)
 
 
+FIGURES = "leakage", "distortion", "objective", "mean_objective", "sample_objective"
+
+
+class Rolled(NamedTuple):
+    """What each stream of a roll-out gave, per step."""
+
+    rates: jax.Array  # streams x 2: leakage, distortion
+    off: jax.Array  # streams x |Z|: the mean belief less its expectation
+
+
 def rollout(
     model: Model,
     first: jax.Array,
     channel: Callable[[jax.Array], jax.Array],
     streams: int,
     draws: int = 0,
-    steps: int = 64,
-    burn_in: int = 64,
-) -> jax.Array:
-    """Mean (leakage, distortion) per step after `burn_in`; y ~ p(y), on the same draws every time.
+    steps: int = 32,
+    burn_in: int = 32,
+) -> Rolled:
+    """The steps after `burn_in`; y ~ p(y), on the same draws every time.
 
     draws: 0, and the rows are `channel` of the belief; DRAWS, and they are drawn with these concentrations.
     """
     size = model.distortion.shape
     keys = jax.random.split(jax.random.PRNGKey(0), burn_in + steps)
 
-    def step(b: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def step(now: tuple[jax.Array, jax.Array], key: jax.Array) -> tuple[tuple[jax.Array, jax.Array], Rolled]:
+        b, law = now
         u, a = uniform(key, (streams * (1 + draws * model.distortion.size),)), channel(b)
         if draws:
             a = jnp.exp(dirichlet_sample(u[streams:].reshape(draws, streams, *size), a, model.allowed))
         leakage, distortion, p = step_cost(model, b, a)
-        return next_belief(model, b, a, draw(p, u[:streams])), jnp.stack([leakage.mean(), distortion.mean()])
+        after = next_belief(model, b, a, draw(p, u[:streams])), law @ model.transition
+        return after, Rolled(jnp.stack([leakage, distortion], -1), b - law)
 
-    _, rates = jax.lax.scan(step, jnp.tile(first, (streams, 1)), keys)
-    return rates[burn_in:].mean(0)
+    _, seen = jax.lax.scan(step, (jnp.tile(first, (streams, 1)), first), keys)
+    return Rolled(*(v[burn_in:].mean(0) for v in seen))
 
 
 def rolled_both(
@@ -104,17 +118,19 @@ def rolled_both(
     mean: Callable[[jax.Array], jax.Array],
     xi: Callable[[jax.Array], jax.Array],
     streams: int,
-) -> jax.Array:
-    """`rollout` of the mean of Dirichlet rows and of sampled ones, 2 x 2."""
-    return jnp.stack([rollout(model, first, mean, streams), rollout(model, first, xi, streams, DRAWS)])
+) -> tuple[Rolled, Rolled]:
+    """`rollout` of the mean of Dirichlet rows and of sampled ones."""
+    return rollout(model, first, mean, streams), rollout(model, first, xi, streams, DRAWS)
 
 
-def figures(weight: float, rates: jax.Array, deploy: str) -> dict[str, float]:
-    """A point of a learning curve; rates: those of the mean and of sampled rows, 2 x 2."""
-    (bits, units), both = rates[0 if deploy == "mean" else 1], rates @ jnp.array([1.0, weight])
-    told = {"leakage": bits, "distortion": units, "objective": bits + weight * units}
-    told |= {"mean_objective": both[0], "sample_objective": both[1]}
-    return {name: float(v) for name, v in told.items()}
+def figures(weight: float, rolled: tuple[Rolled, Rolled], deploy: str) -> dict[str, float]:
+    """A point of a learning curve, from the mean of the rows and from sampled ones."""
+    if not all(bool(jnp.isfinite(v).all()) for r in rolled for v in r):
+        return dict.fromkeys(FIGURES, math.nan)  # of a training that diverged
+    rates = [controlled(np.asarray(r.rates, float), np.asarray(r.off))[0] for r in rolled]
+    mean, sample = (bits + weight * units for bits, units in rates)
+    bits, units = rates[0 if deploy == "mean" else 1]
+    return dict(zip(FIGURES, (bits, units, bits + weight * units, mean, sample), strict=True))
 
 
 # --- networks --------------------------------------------------------------------------------------------

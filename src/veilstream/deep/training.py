@@ -20,12 +20,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from veilstream import container
-from veilstream.control.evaluate import evaluate
+from veilstream.control.evaluate import ENOUGH, evaluate
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.problem import Problem, fingerprint
 from veilstream.solvers.causal_ba import CausalBA
 from veilstream.solvers.solution import Point, Progress, Status
+
+SMALL = 4096  # |Z| |Y|, up to which an estimate takes seconds
+MOST_STATES = 150  # up to which one with a stream for every state and more takes half a minute
 
 State = Any  # a pytree of arrays
 Figures = dict[str, float]
@@ -188,6 +191,7 @@ def tell(
 
 def estimated(problem: Problem, policy: Policy, seed: int, history: Curve) -> Point:
     """The policy with its rates by exact-belief Monte Carlo, on draws that training has not seen."""
-    steps, streams = (300, 256) if problem.distortion.size <= 4096 else (90, 24)
+    small, n_z = problem.distortion.size <= SMALL, problem.n_states
+    steps, streams = (300, 256) if small else (90, int(ENOUGH * n_z) if n_z <= MOST_STATES else 24)
     ev = evaluate(problem, policy, steps, streams, seed=seed + 1_000_003)
     return Point.estimated(policy, ev, status=Status.BUDGET, history=history)

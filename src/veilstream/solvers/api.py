@@ -8,15 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from veilstream.artefact import BEHIND, Artefact, load, provenance
-from veilstream.data.limits import Quantity, constraint_of, finer_fit, quantile_of
+from veilstream.data.limits import Quantity, constraint_of, quantile_of, remedy
 from veilstream.data.spec import Recording
 from veilstream.data.utility import Utility
 from veilstream.errors import Infeasible, InputError
 from veilstream.model.builtin import builtin_problem
-from veilstream.model.problem import Average, Both, Instantaneous, Problem
+from veilstream.model.problem import Average, Problem
 from veilstream.shown import Progress, Rows, Shown, caution, picture, watching
 from veilstream.solvers import curve as curve_of
 from veilstream.solvers import solve as solve_problem
@@ -107,7 +105,7 @@ def solve(
             return solve_problem(problem, method, window, certify, seed, tell, **options)
     limit, quantile = quantile_of(max)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
-    asked = feasible(utility, model, (avg, limit, weight, budget), quantile, show)
+    asked = feasible(utility, model, (avg, limit, weight, budget))
     total = utility.total() if keep_total else None
     if total is not None and feedback is not None:
         raise InputError("`keep_total` and `feedback` cannot be had together; give one of them")
@@ -142,34 +140,16 @@ def _words(distortion: str, show: str | None, quantile: float = 1.0) -> dict[str
 
 
 def feasible(
-    utility: Utility,
-    model: Artefact | None,
-    limits: tuple[Quantity, Quantity, float | None, float | None],
-    quantile: float,
-    show: str | None,
+    utility: Utility, model: Artefact | None, limits: tuple[Quantity, Quantity, float | None, float | None]
 ) -> Problem:
-    """The problem with its limits, or the line that says how its states become fine enough for them."""
-    command = "" if model is None else str(model.provenance.get("command", ""))
-    constraint = constraint_of(utility, *limits, command)
-    every = constraint.instantaneous if isinstance(constraint, Both) else constraint
-    at_most = np.min(every.limit) if isinstance(every, Instantaneous) else None
+    """The problem with its limits, or the line that says what keeps them where its states are too coarse."""
+    constraint = constraint_of(utility, *limits, "" if model is None else str(model.provenance.get("command", "")))
     try:
         asked = utility.problem(constraint)
-    except Infeasible as line:
-        if model is None or at_most is None:
-            raise
-        raise Infeasible(
-            line.found, finer_fit(utility, model.recording, command, float(at_most), show, quantile)
-        ) from None
-    mean = asked.average
-    if isinstance(mean, Average) and mean.limit is not None:
-        try:
+        if isinstance(mean := asked.average, Average) and mean.limit is not None:
             axis_of(mean, asked, utility.replay).check(utility.unit)
-        except Infeasible as line:
-            if model is None or at_most is not None:  # finer states may be too few for the other one
-                raise
-            remedy = finer_fit(utility, model.recording, command, mean.limit, show)
-            raise Infeasible(line.found, remedy) from None
+    except Infeasible as line:
+        raise Infeasible(line.found, remedy(utility, constraint)) from None
     return asked
 
 

@@ -97,7 +97,7 @@ def can_show(file: Artefact) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class Judged(Solver):
+class InTruth(Solver):
     """A solver on the problem to design with, whose points are as they are in truth."""
 
     solver: Solver
@@ -186,7 +186,7 @@ def _met(
 ) -> tuple[Point, float]:
     """The point that meets what is asked in truth, and its weight: from the one that would meet it on the stand-in."""
     problem, average = audience.problem, audience.problem.average
-    judged = Judged(solver, audience)
+    judged = InTruth(solver, audience)
     if average is None or (isinstance(average, Average) and average.weight is not None):
         weight = 0.0 if average is None else float(average.weight)  # type: ignore[arg-type]
         return judged.at(problem, np.array([weight]), progress)[0], weight

@@ -73,17 +73,17 @@ class Point:
         return self.startup_bits if known is None else known.startup_bits(problem.distortion)
 
     @classmethod
-    def of(cls, problem: Problem, policy: Policy) -> "Point":
-        """Where a policy operates: computed where that can be, else estimated.
+    def of(cls, problem: Problem, policy: Policy, steps: int = 300, streams: int = 256, seed: int = 0) -> "Point":
+        """Where a policy operates: computed where that can be, else estimated on so many steps and streams.
 
         Where the memory forgets what still matters I(Z;Y|memory) is an upper bound only; a loose one is not shown.
         """
         known, d = long_run(problem.chain, policy), problem.distortion
         if known is None:
-            return cls.estimated(policy, evaluate(problem, policy))
+            return cls.estimated(policy, evaluate(problem, policy, steps, streams, seed=seed))
         rates = known.rates(d)
         if not holds_all(problem.chain, policy):
-            seen = evaluate(problem, policy)
+            seen = evaluate(problem, policy, steps, streams, seed=seed)
             if rates.leakage > (1 + LOOSE) * seen.leakage + SURE * seen.leakage_se:
                 return cls.estimated(policy, seen, distortion=rates.distortion, distortion_se=0.0)
         return cls(policy, *rates, startup_bits=known.startup_bits(d))

@@ -42,8 +42,8 @@ def release(
     spec: Annotated[
         ReleaseSpec,
         Flags(
-            *("audience", "format", "columns", "skip_bad", "store", "no_store", "ceiling", "meter"),
-            rest="per_reading, seed (for tests only), stream, max_ahead, idle, force",
+            *("audience", "format", "columns", "skip_bad", "store", "no_store", "ceiling"),
+            rest="per_reading, meter, seed (for tests only), stream, max_ahead, idle, force",
         ),
     ],
 ) -> Answer:
