@@ -69,7 +69,7 @@ def every(chain, fine, coarse, steps):
     return found, s.total
 
 
-@pytest.mark.parametrize("steps", [(0, 1, 2), (4, 5, 8)], ids=["in a row", "with a gap"])
+@pytest.mark.parametrize("steps", [(0, 1, 2), (5, 8)], ids=["in a row", "with a gap"])
 def test_together_they_learn_what_the_finer_one_learns_and_the_meter_of_the_coarser_one_is_what_it_bounds(
     cascade, steps
 ):
@@ -86,7 +86,7 @@ def test_both_audiences_are_one_controller(cascade):
     chain, fine, coarse = cascade
     both = joint(fine, coarse)
     both.check()
-    one, two = paths(chain, [fine, coarse], (0, 1, 2)), paths(chain, [both], (0, 1, 2))
+    one, two = paths(chain, [fine, coarse], (0, 1)), paths(chain, [both], (0, 1))
     pairs = one.releases[0] * coarse.n_outputs + one.releases[1]
     assert (one.x == two.x).all() and (pairs == two.releases[0]).all()
     np.testing.assert_allclose(one.p, two.p, rtol=1e-12)
@@ -158,14 +158,14 @@ def test_the_chain_to_design_with_is_how_often_one_fine_release_follows_another(
 def test_a_third_audience_adds_nothing_and_its_meter_holds_too():
     _, fine, coarse = CASES["last release"]
     third = table(Y2, 2, seed=9)
-    found = paths(CHAIN, [fine, coarse, third], (0, 1, 2))
+    found = paths(CHAIN, [fine, coarse, third], (0, 1))
     p, x, (y1, y2, y3), _ = found
     assert information(p, x, y1, y2, y3) == pytest.approx(information(p, x, y1), abs=1e-9)
     finer = Finer.of(CHAIN, fine).then(coarse)
     stand_in = vs.Problem(vs.MarkovChain(np.full((Y2, Y2), 1 / Y2)), np.zeros((Y2, 2)), vs.Average(weight=1))
     mechanism = Mechanism(third, stand_in, meter=BehindFilter(finer))
     s = mechanism.start(len(p))
-    for k in range(3):
+    for k in range(2):
         s = mechanism.after(s, mechanism.look(s), y3[:, k])
     assert p @ s.total == pytest.approx(information(p, y2, y3), abs=1e-9)
     assert Behind(finer, third).rates(D[Y2]).leakage <= Behind(Finer.of(CHAIN, fine), coarse).rates(D[Y2]).leakage

@@ -128,7 +128,7 @@ def test_a_limit_at_every_step_holds_for_every_state_that_may_be_behind_a_fine_r
     assert coarse.leakage < fine.leakage
 
 
-def test_what_cannot_be_had_behind_a_policy_is_one_line(model, family):
+def test_what_cannot_be_had_behind_a_policy_is_one_line(model, family, tmp_path):
     with pytest.raises(InputError, match="without a limit at every step"):
         vs.solve(model, max="5km", show="states", behind=family)
     with pytest.raises(Infeasible, match="smaller error"):
@@ -139,6 +139,12 @@ def test_what_cannot_be_had_behind_a_policy_is_one_line(model, family):
         vs.solve("builtin:grid4x4-q2", avg=1.0, behind=family)
     with pytest.raises(InputError, match="method is one of"):
         vs.solve(model, avg="1km", show="states", behind=family, method="planar-laplace")
+    with pytest.raises(InputError, match="needs a policy, found a model"):
+        vs.solve(model, avg="1km", behind=model)
+    vs.start(avg="1km").save(frame := tmp_path / "frame.veil")
+    for other in (frame, vs.solve(model, avg="0.5km", show="states", feedback=12)):
+        with pytest.raises(InputError, match="only a finite policy"):
+            vs.solve(model, avg="1km", behind=other)
     with pytest.raises(InputError, match="no policy file"):
         vs.solve(model, avg="1km", behind="nowhere.veil")
 

@@ -208,6 +208,8 @@ def _met(
 
 def _check(audience: Audience) -> None:
     file, truth = audience.file, audience.truth
+    if file.policy is None:
+        raise InputError("`behind` needs a policy, found a model; make one: veil solve MODEL -o FINER.veil")
     own, chain = audience.finer.chain, truth.chain
     if own.cycle.shape != chain.cycle.shape or np.abs(own.cycle - chain.cycle).max() > 1e-9:
         raise InputError("the finer policy was made for another model; give the model that it was solved from")
