@@ -24,6 +24,8 @@ ASKED = [
     "pooling",
     "certificates",
     "policies",
+    "judge",
+    "audiences",
 ]  # when named: minutes, most on recorded data
 EXAMPLES = """
 python -m benchmarks
@@ -57,7 +59,8 @@ def bench(
         bool,
         typer.Option(
             "--table",
-            help="survive, cycle, felt, total, feedback, pooling, certificates: as the documentation prints them.",
+            help="survive, cycle, felt, total, feedback, pooling, certificates, audiences: as the documentation "
+            "prints them.",
         ),
     ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

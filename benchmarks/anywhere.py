@@ -4,10 +4,12 @@ map            made from the first two thirds, as `veil fit` and `veil solve --a
 frame          `veil start --avg`, of which nobody's data is known; `--max` beside it
 places         `veil start MODEL --avg`: the frame with the places of the first two thirds
 with feedback  the same, corrected by public moves
+trip           1,000 km by car, train and plane under `--max 500m`: the farthest release, and bits
 speed          releases one by one of a frame, and many at once
 """
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +19,11 @@ from veilstream.control.frame import Frame
 from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.data.fitting import fit_model
 from veilstream.data.spec import FitSpec
+from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 from veilstream.solvers.api import solve
-from veilstream.solvers.start import Started, on_later, start
+from veilstream.solvers.places import errors_of
+from veilstream.solvers.start import Started, along, on_later, start
 
 if TYPE_CHECKING:
     from veilstream.control.limit_check import HeldOut
@@ -39,11 +43,13 @@ def figures(name: str, found: "HeldOut | None", limit: float) -> Row:
 
 def on_map(model: "FittedModel", limit: float) -> Row:
     """A map of stops and cells, and planar Laplace on it."""
-    try:
-        row = figures("map", solve(model, avg=limit, progress=False).held_out, limit)
-        return row | figures("Laplace", solve(model, "planar-laplace", avg=limit, progress=False).held_out, limit)
-    except InputError as line:
-        return {"map": str(line)[:60]}
+    row: Row = {}
+    for name, method in (("map", None), ("Laplace", "planar-laplace")):
+        try:
+            row |= figures(name, solve(model, method, avg=limit, progress=False).held_out, limit)
+        except InputError as line:
+            row[name] = str(line)[:60]
+    return row
 
 
 def started(name: str, made: Started, limit: float) -> Row:
@@ -75,6 +81,25 @@ def household(readings: Any) -> Row:
     return row | started("with feedback", start(limit, model=model, feedback="week", progress=False), limit)
 
 
+def bench_trip() -> Row:
+    """An evening at home, 80 km by car, 280 by train, 640 by plane, a night there; every step, every draw."""
+    limit, home, legs = 0.5, np.array([48.1, 11.6]), ((0.72, 12), (2.52, 14), (5.76, 11))  # degrees north, steps
+    parts, at = [np.tile(home, (24, 1))], home
+    for north, steps in legs:
+        parts.append(at + np.linspace(0, 1, steps + 1)[1:, None] * np.array([north, 0.0]))
+        at = parts[-1][-1]
+    trip = np.concatenate([*parts, np.tile(at, (96, 1))])
+    policy, steps_ = start(max=limit, progress=False).policy, np.arange(len(trip))
+    replay = along(policy, Trajectories(0 * steps_, steps_, trip, units=0 * steps_))
+    found = replay.run(FrameMechanism(policy))
+    far = replace(replay, cost=lambda points, y: (errors_of(policy.lattice, points, y) > limit).astype(float))
+    beyond = far.run(FrameMechanism(policy))
+    assert found.charged is not None
+    row: Row = {"steps": len(trip), "copies": found.copies, "error/limit": found.error / limit}
+    row |= {"beyond": beyond.error, "bits": found.bits * len(trip), "meter": found.charged * len(trip)}
+    return row
+
+
 def bench_releases() -> Row:
     """One by one, and many streams at once."""
     began = time.process_time()
@@ -96,4 +121,4 @@ def bench_releases() -> Row:
 def run() -> dict[str, Row]:
     rows = {f"{name} {limit:g} km": person(readings, limit) for name, readings in people() for limit in LIMITS_KM}
     rows |= {name: household(readings) for name, readings in households()}
-    return {"speed": bench_releases(), **(rows or NONE)}
+    return {"speed": bench_releases(), "trip": bench_trip(), **(rows or NONE)}

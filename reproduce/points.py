@@ -11,11 +11,11 @@ from veilstream.control.evaluate import Evaluation, evaluate
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.information import Array
-from veilstream.model.problem import Problem
+from veilstream.model.problem import Problem, fingerprint
 from veilstream.solvers import curve, solve
 from veilstream.solvers.baselines import SHAPES, Baseline
 from veilstream.solvers.bounds import certify_curve
-from veilstream.solvers.solution import Level, Point, Solution, Status, fingerprint
+from veilstream.solvers.solution import Level, Point, Solution, Status
 
 KEPT = (
     "method",

@@ -12,12 +12,14 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
     from veilstream.apps.verbs.advise import Advice as Advice
     from veilstream.apps.verbs.advise import advise as advise
     from veilstream.apps.verbs.audit import audit as audit
+    from veilstream.apps.verbs.judge import judge as judge
     from veilstream.apps.verbs.release import release as release
     from veilstream.apps.verbs.report import Report as Report
     from veilstream.apps.verbs.report import report as report
     from veilstream.artefact import Artefact as Artefact
     from veilstream.artefact import load as load
     from veilstream.artefact import save as save
+    from veilstream.audit.judge import Judgement as Judgement
     from veilstream.audit.verdict import Assessment as Assessment
     from veilstream.control.belief import BeliefPolicy as BeliefPolicy
     from veilstream.control.controller import Controller as Controller
@@ -61,9 +63,11 @@ if TYPE_CHECKING:  # for those who read types; a test holds it against the table
 _HOMES = {
     "veilstream.apps.verbs.advise": ["Advice", "advise"],
     "veilstream.apps.verbs.audit": ["audit"],
+    "veilstream.apps.verbs.judge": ["judge"],
     "veilstream.apps.verbs.release": ["release"],
     "veilstream.apps.verbs.report": ["Report", "report"],
     "veilstream.artefact": ["Artefact", "load", "save"],
+    "veilstream.audit.judge": ["Judgement"],
     "veilstream.audit.verdict": ["Assessment"],
     "veilstream.model.builtin": ["builtin", "builtin_problem"],
     "veilstream.model.chain": ["MarkovChain"],

@@ -13,7 +13,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from veilstream.container import pack, unpack, write
 from veilstream.control import adaptive as _ladder  # noqa: F401
 from veilstream.control import belief as _belief  # noqa: F401  (every kind of policy a file may hold)
-from veilstream.control import controller as _controller  # noqa: F401
+from veilstream.control import controller as _controller
 from veilstream.control.frame import Frame
 from veilstream.control.frame_ladder import FrameLadder
 from veilstream.control.policy import Policy, restore
@@ -34,7 +34,7 @@ from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.problem import Problem
-from veilstream.model.serialize import export_chain, export_constraint, restore_chain, restore_constraint
+from veilstream.model.serialize import export_chain, export_constraint, plain, restore_chain, restore_constraint
 from veilstream.shown import Rows, Shown, picture
 from veilstream.units import format_duration, printable
 
@@ -42,9 +42,13 @@ FORMAT = "veilstream"
 VERSION = 2
 # parts that are written and read alike
 PLAIN: dict[str, Any] = {"states": StateSpace, "points": StateSpace, "record": Trajectories, "held_out": Trajectories}
-NO_DATA = (
-    "this policy was made without data (veil start), so nothing is known of its person; fit a model to her readings "
-    "first: veil fit SOURCE -o model.veil"
+NO_CHAIN = (
+    "a policy of veil start believes no chain of its person, which this needs: veil fit SOURCE -o model.veil makes one "
+    "of her readings (or veil refit the model that its places are of, and veil start it again)"
+)
+BEHIND = (
+    "this policy looks at the releases of a finer one, not at readings: name it as an audience of that one, as in veil "
+    "release FINER.veil --audience FILE"
 )
 SAME_CHAIN = 1e-9  # largest difference between two copies of one chain
 
@@ -73,10 +77,14 @@ class Artefact(Shown):
     points: StateSpace | None = None  # of a policy: what it releases, where that is not the states
     measure: str = "absolute"  # of a policy: what its distortion is made of, as `data.cost` knows it
     cost_unit: str | None = None  # of its distortion, where that is not the states'
+    finer: Artefact | None = None  # of a policy for an audience behind another: that one; its releases are the states
+    truth: NDArray[np.float64] | None = None  # and what its own releases cost from the true states, |Z| x |Y|
 
     @property
     def unit(self) -> str:
         """Unit of the distortion; "" where it has none."""
+        if isinstance(self.policy, Frame | FrameLadder):
+            return self.policy.lattice.unit
         return self.cost_unit if self.cost_unit is not None else "" if self.states is None else self.states.unit
 
     @property
@@ -88,6 +96,17 @@ class Artefact(Shown):
         if self.measure == TABLE and self.problem is not None:
             table = self.problem.distortion[np.unique(self.chain.symbols, return_index=True)[1]]
         return Cost(self.states, shown, self.measure, table, self.unit)
+
+    @property
+    def policies(self) -> list[Policy]:
+        """Those that a release goes through, the finest first."""
+        before = [] if self.finer is None else self.finer.policies
+        return before if self.policy is None else [*before, self.policy]
+
+    @property
+    def person(self) -> Artefact:
+        """The policy that looks at true states: the finest of those that this one is behind, or itself."""
+        return self if self.finer is None else self.finer.person
 
     @property
     def shown(self) -> StateSpace | None:
@@ -105,9 +124,11 @@ class Artefact(Shown):
     def answer(self) -> tuple[Policy, Problem]:
         """Its policy with the problem behind it, for whoever must know the person's chain."""
         if isinstance(self.policy, Frame | FrameLadder):
-            raise InputError(NO_DATA)
+            raise InputError(NO_CHAIN)
         if self.policy is None or self.problem is None:
             raise InputError("this file is a model without a policy; make one with veil solve MODEL -o policy.veil")
+        if self.finer is not None:
+            raise InputError(BEHIND)
         return self.policy, self.problem
 
     @property
@@ -153,6 +174,24 @@ def dumps(
     parts: the fields of an `Artefact` by name; the chain may be that of the problem. The readings are a model's, none
     go into a policy's file. name: of the file, for messages.
     """
+    said = {
+        "policy": policy,
+        "recording": recording,
+        "provenance": provenance,
+        "period_s": period_s,
+        "epoch_s": epoch_s,
+    }
+    meta, arrays = _described(said | parts, name)
+    artefact = _build(meta, arrays, name)  # what cannot be loaded is not written
+    meta["recording"] = artefact.recording.export()
+    meta["sha256"] = _digest(meta, arrays)
+    return replace(artefact, sha256=meta["sha256"]), pack(meta, arrays)
+
+
+def _described(parts: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays, of what `dumps` takes."""
+    policy, recording = parts["policy"], parts["recording"]
+    period_s, epoch_s = parts.get("period_s"), parts.get("epoch_s", 0.0)
     problem: Problem | None = parts.get("problem")
     chain: MarkovChain | None = parts.get("chain") or (None if problem is None else problem.chain)
     if chain is None:
@@ -163,7 +202,7 @@ def dumps(
         "format": FORMAT,
         "version": VERSION,
         "recording": {"period_s": period_s, "epoch_s": epoch_s} if recording is None else recording.export(),
-        "provenance": _plain(dict(provenance or {})),
+        "provenance": plain(dict(parts["provenance"] or {})),
     }
     written = {"chain": export_chain(chain)}
     written |= {k: parts[k].export() for k in PLAIN if parts.get(k) is not None}
@@ -175,14 +214,22 @@ def dumps(
     if policy is not None:
         _check_own_chain(policy, chain, name)
         written["policy"] = policy.export()
+    if (finer := parts.get("finer")) is not None:
+        written["finer"] = _whole(finer, name)
+        written["problem"][1]["truth"] = parts["truth"]
     arrays: dict[str, NDArray[Any]] = {}
     for part, (description, own) in written.items():
         meta[part] = description
         arrays |= {f"{part}/{k}": np.ascontiguousarray(v) for k, v in own.items()}
-    artefact = _build(meta, arrays, name)  # what cannot be loaded is not written
-    meta["recording"] = artefact.recording.export()
-    meta["sha256"] = _digest(meta, arrays)
-    return replace(artefact, sha256=meta["sha256"]), pack(meta, arrays)
+    return meta, arrays
+
+
+def _whole(artefact: Artefact, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A policy's file inside another, with its own checksum: the one by which a gateway knows it."""
+    meta, arrays = _described({f.name: getattr(artefact, f.name) for f in fields(artefact)}, name)
+    if _digest(meta, arrays) != artefact.sha256:
+        raise InputError(f"{name}: the finer policy is not as its file has it; load it from its file")
+    return {**meta, "sha256": artefact.sha256}, arrays
 
 
 def save(path: str | os.PathLike[str], policy: Policy | None = None, **parts: Any) -> Artefact:
@@ -240,22 +287,6 @@ def provenance(command: str, seed: int | None = None, data_sha256: str | None = 
     return {"command": command, "seed": seed, "data_sha256": data_sha256, "versions": versions, **more}
 
 
-def _plain(value: Any) -> Any:
-    """A provenance entry as JSON can hold it; what it cannot hold becomes text."""
-    match value:
-        case dict():
-            return {str(k): _plain(v) for k, v in value.items()}
-        case list() | tuple():
-            return [_plain(v) for v in value]
-        case None | bool() | str() | int():
-            return value
-        case float() if np.isfinite(value):
-            return float(value)
-        case np.ndarray() | np.generic():
-            return _plain(value.tolist())
-    return str(value)
-
-
 def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True, ensure_ascii=True).encode())
     for name in sorted(arrays):
@@ -293,6 +324,8 @@ def _restored(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Artefact
         parts |= {"measure": said.get("measure", "absolute"), "cost_unit": said.get("unit")}
         constraint = restore_constraint(said["constraint"])
         problem = Problem(chain, distances["distortion"], constraint, distances.get("worst"))
+    if "finer" in meta:
+        parts |= {"finer": _finer(dict(meta["finer"]), _part(arrays, "finer")), "truth": arrays["problem/truth"]}
     if "policy" in meta:
         policy = restore(meta["policy"], _part(arrays, "policy"), chain)
         if policy.n_states != len(chain):
@@ -301,7 +334,30 @@ def _restored(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Artefact
     recording, whence = Recording(**meta["recording"]), dict(meta.get("provenance", {}))
     artefact = Artefact(policy=policy, problem=problem, chain=chain, recording=recording, provenance=whence, **parts)
     _check_releases(artefact)
+    _check_finer(artefact)
     return artefact
+
+
+def _finer(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Artefact:
+    stated = meta.pop("sha256", None)
+    if stated != _digest(meta, arrays):
+        raise InputError("the finer policy in it is damaged or altered")
+    return replace(_restored(meta, arrays), sha256=stated)
+
+
+def _check_finer(made: Artefact) -> None:
+    """Raises unless the policy can look at what the finer one releases."""
+    finer, problem, truth = made.finer, made.problem, made.truth
+    if finer is None or truth is None:
+        return
+    known = finer.policy is not None and finer.problem is not None and problem is not None
+    if not known or not isinstance(made.policy, _controller.Controller):
+        raise InputError("behind a finer policy with its problem there must be a finite one (vs.Controller)")
+    n, person = len(made.chain), finer.person.chain
+    if finer.policy.n_outputs != n or problem.forbidden is not None:  # type: ignore[union-attr]
+        raise InputError(f"a policy for {n} releases does not fit the finer one")
+    if truth.shape != (len(person), problem.n_outputs) or not (truth >= 0).all():  # type: ignore[union-attr]
+        raise InputError("the distances from the true states do not fit the policies")
 
 
 def _check_releases(made: Artefact) -> None:

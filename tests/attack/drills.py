@@ -41,6 +41,12 @@ DRILLS = [
     Drill("kill pipe", "nothing lost, nothing twice", kills.pipe),
     Drill("kill http", "nothing lost, nothing twice", kills.http),
     Drill("kill mqtt", "nothing lost, nothing twice", kills.mqtt, "mosquitto"),
+    Drill(
+        "kill audiences",
+        "a tuple for every step, nothing twice, nothing finer for anybody",
+        kills.audiences,
+        "mosquitto",
+    ),
     Drill("kill nats", "nothing lost, nothing twice, no forked memory", kills.nats, "nats-server"),
     Drill("same bytes", "two truths, one release: all that is public is equal", same.equal),
     Drill("same path", "two truths, one release: the same bytecode runs", path.path),

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from attack.drill import Trial
+from audiencekit import HIDDEN, behind
 from forked import Gateways
 from gatewaykit import artefact
 from mosquitto import Mosquitto, free_port
@@ -38,18 +39,30 @@ def one_release_each(found: list[dict], into: Answers | None = None) -> Answers:
     return out
 
 
-def audit(store: Path, out: Answers) -> int:
-    """Every committed release, and nothing else, is in `out`; totals agree with the log."""
+def alone(folder: Path) -> None:
+    artefact(folder / "p.veil")
+
+
+def with_public(folder: Path) -> None:
+    """A policy, and one for the public behind it, which `forker.py` serves as an audience."""
+    behind(folder / "public.veil", artefact(folder / "p.veil"))
+
+
+def audit(store: Path, out: Answers, space: str = "") -> int:
+    """Every committed release of a space, and nothing else, is in `out`; totals agree with the log."""
     with contextlib.closing(sqlite3.connect(store)) as db:
         rows = db.execute(
-            "SELECT s.name, r.step, r.message FROM releases r JOIN streams s ON s.id = r.stream ORDER BY 1, 2"
+            "SELECT s.name, r.step, r.message FROM releases r JOIN streams s ON s.id = r.stream "
+            "WHERE s.space = ? ORDER BY 1, 2",
+            (space,),
         ).fetchall()
         log = {(name, step): json.loads(message) for name, step, message in rows}
         assert len(log) == len(rows)
         assert out == log, (
             f"{len(out.keys() - log.keys())} not in the log, {len(log.keys() - out.keys())} never came out"
         )
-        for name, last, total in db.execute("SELECT name, last_step, total FROM streams").fetchall():
+        streams = db.execute("SELECT name, last_step, total FROM streams WHERE space = ?", (space,)).fetchall()
+        for name, last, total in streams:
             assert abs(log[name, last]["leaked_bits"] - total) < 1e-6
             assert max(step for stream, step in log if stream == name) == last
             per_step = [log[name, step]["leaked_bits"] for stream, step in sorted(log) if stream == name]
@@ -87,9 +100,9 @@ def struck(
 # --- pipe ------------------------------------------------------------------------------------------------------
 
 
-def pipe(t: Trial) -> int:
+def pipe(t: Trial, make: Callable[[Path], None] = alone) -> int:
     """The same input again after every kill, as a user would."""
-    artefact(t.folder / "p.veil")
+    make(t.folder)
     steps, strikes = t.times(400), t.times(12)
     lines = [{"stream": f"s{s}", "t": k, "value": t.rng.randrange(16)} for k in range(steps) for s in range(STREAMS)]
     (t.folder / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -121,9 +134,9 @@ def _alive(pid: int) -> bool:
 # --- HTTP ------------------------------------------------------------------------------------------------------
 
 
-def http(t: Trial) -> int:
+def http(t: Trial, make: Callable[[Path], None] = alone) -> int:
     """Every reading is sent until it is answered, and once more in the end."""
-    artefact(t.folder / "p.veil")
+    make(t.folder)
     port, store, strikes = free_port(), t.folder / "s.db", t.times(12)
     out: Answers = {}
     ended, wrong = threading.Event(), []
@@ -167,12 +180,13 @@ def http(t: Trial) -> int:
 # --- MQTT ------------------------------------------------------------------------------------------------------
 
 
-def mqtt(t: Trial) -> int:
+def mqtt(t: Trial, make: Callable[[Path], None] = alone) -> int:
     """QoS 1 and a session that the broker keeps: every reading is accepted, and its release reaches the output."""
     (t.folder / "broker").mkdir()
-    artefact(t.folder / "p.veil")
+    make(t.folder)
     broker, store = Mosquitto(t.folder / "broker"), t.folder / "s.db"
     client = Client(broker.port, "out/+", client_id="service")
+    public = Client(broker.port, "public/+", client_id="public") if make is with_public else None
     steps, ended, strikes = [0], threading.Event(), t.times(12)
 
     def load() -> None:
@@ -193,15 +207,45 @@ def mqtt(t: Trial) -> int:
             n = STREAMS * steps[0]
             wait_until(client.all_sent, what="publishing")
             wait_until(lambda: len({(r["stream"], r["t"]) for r in client.releases()}) == n, what="the last release")
+            if public is not None:
+                wait_until(lambda: len({(r["stream"], r["t"]) for r in public.releases()}) == n, what="the public's")
             gateways.stop()
     finally:
         ended.set()
         client.end()
+        if public is not None:
+            public.end()
         broker.stop()
     assert audit(store, one_release_each(client.releases())) == n
+    if public is not None:
+        assert audit(store, one_release_each(public.releases()), "public") == n
+        assert all(r["released"] < HIDDEN for r in public.releases())
     assert "Traceback" not in log.read_text()
     t.figures["copies of a release at the output"] = len(client.releases()) / n
     return strikes
+
+
+# --- several audiences -----------------------------------------------------------------------------------------
+
+
+def audiences(t: Trial) -> int:
+    """Over each transport: every step that the finer audience has the coarser one has too, once, and no other."""
+    found = 0
+    for over in (pipe, http, mqtt):
+        folder = t.folder / over.__name__
+        folder.mkdir()
+        found += over(Trial(t.rng, folder, t.size, t.figures), with_public)
+        tuples(folder / "s.db")
+    return found
+
+
+def tuples(store: Path) -> None:
+    with contextlib.closing(sqlite3.connect(store)) as db:
+        query = "SELECT s.name, r.step, r.message FROM releases r JOIN streams s ON s.id = r.stream WHERE s.space = ?"
+        fine, coarse = ({(name, step): m for name, step, m in db.execute(query, (k,))} for k in ("", "public"))
+    assert fine.keys() == coarse.keys() and fine, f"{len(fine.keys() ^ coarse.keys())} steps lack one of the two"
+    assert {json.loads(m)["released"] for m in coarse.values()} <= set(range(HIDDEN))
+    assert max(json.loads(m)["released"] for m in fine.values()) >= HIDDEN  # or there was nothing finer to show
 
 
 # --- NATS ------------------------------------------------------------------------------------------------------

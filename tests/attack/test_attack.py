@@ -24,7 +24,7 @@ from veilstream.gateway.store import Store
 SEED = "make test"
 SIZES = {"messages": 1.0, "same time": 0.2, "openapi": 0.05, "core": 0.2, "clock": 0.15}
 MARKS = {"mosquitto": [pytest.mark.service("mosquitto")], "nats-server": [pytest.mark.service("nats-server")]}
-SLOW = ("kill http", "kill pipe", "openapi", "store")
+SLOW = ("kill http", "kill pipe", "kill audiences", "openapi", "store")
 ELSEWHERE = {  # drills that have a test of their own, where their promise is
     "veil files": "test_hostile_files.py",
     "flipped bytes": "gateway/test_second_draws.py",

@@ -83,7 +83,7 @@ def one(frame, law, v):
 def channel(frame, memory, x):
     """a(y|x) as a dictionary of releases, from the formula alone."""
     lattice, o = frame.lattice, frame.offsets
-    (u,), (stretch,) = lattice.seen(frame.at_memory(memory).anchor, np.array([x]))
+    (u,), (inside,), (stretch,) = lattice.seen(frame.at_memory(memory).anchor, np.array([x]))
     wide = float(stretch) if np.abs(u).max() > o.reach else 1.0
     moves = {tuple(np.subtract(u, w).tolist()) for w in o.near.tolist()} | {(0,) * o.axes}
     fee = 0.0 if frame.places is None else frame.places.fee
@@ -91,6 +91,9 @@ def channel(frame, memory, x):
     for v in moves:
         y = int(frame.landing(frame.at_memory(memory), np.array([v]))[0])
         w, share = np.subtract(u, v), frame.fade if any(v) else 1.0
+        far = np.hypot(*(w + inside) * [1, wide]) * 1.05 + 2e-4 if o.axes == 2 else abs(w[0]) + 0.5  # all in one band
+        if far > frame.limit:
+            continue
         mass[y] = mass.get(y, 0) + rate(frame, memory, v) * 2 ** -(float(frame.cost(w, wide, share=share)) + fee)
     if frame.places is not None:
         own, p = frame.among(frame.at_memory(memory))[0], frame.places
@@ -230,6 +233,18 @@ def test_a_limit_at_every_step_holds_anywhere_on_earth():
         memory = frame.update(memory, y)
         farthest = max(farthest, apart_km(np.tile(place, (n, 1)), lattice.decode(y)).max())
     assert 0.25 < farthest <= 0.5
+
+
+@pytest.mark.parametrize(("limit", "north"), [(0.5, 85.0), (10.0, 78.0), (50.0, 78.0)])
+def test_it_holds_wherever_in_its_cell_a_reading_is_and_where_columns_end(limit, north):
+    """One step from anywhere to anywhere near: what is left of the margin is the unevenness of columns."""
+    frame, rng, n = solve_frame(Basis(2, "km", Kernel()), every=limit).frame, np.random.default_rng(0), 4000
+    here = np.stack([rng.uniform(-north, north, n), rng.uniform(-180, 180, n)], 1)
+    memory = frame.update(frame.start(n), frame.lattice.encode(here))
+    degrees = rng.normal(0, 5 * frame.spacing / 111.2, (n, 2))
+    there = here + degrees / np.stack([np.ones(n), np.cos(np.radians(here[:, 0]))], 1)
+    y = frame.draw(memory, frame.lattice.encode(there), np.zeros(n, bool), rng.random(n))
+    assert 0.9 * limit < apart_km(there, frame.lattice.decode(y)).max() <= limit
 
 
 def test_bits_of_staying_are_few_and_of_a_new_place_many():

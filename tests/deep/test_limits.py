@@ -66,8 +66,8 @@ def test_what_cannot_be_met_is_one_line(monkeypatch):
 
 def test_pairs_from_the_command_line():
     line = ["solve", "builtin:grid2x2-q2", "--lambda", "1", "--json"]
-    single, pair = (json.loads(veil(*line, *more).stdout) for more in ([], ["--pairs", "--window", "1"]))
+    single, pair = (json.loads(veil(*line, *more).stdout) for more in ([], ["--option", "pairs=true", "--window", "1"]))
     assert pair["objective"] == pytest.approx(single["objective"], rel=5e-3)
     options = [f"--option={k}" for k in ("mode=paper", "width=8", "steps=400", "segments=1")]
-    learned = json.loads(veil(*line, "--pairs", "--method", "a2c", *options).stdout)
+    learned = json.loads(veil(*line, "--option", "pairs=true", "--method", "a2c", *options).stdout)
     assert learned["method"] == "a2c" and np.isfinite(learned["objective"])

@@ -261,7 +261,7 @@ def test_the_command_resumes_and_says_what_it_did(tmp_path, veil):
         (["release", "{p}", "--format", "xml"], "unknown format"),
         (["release", "{p}", "--skip-bad"], "needs a SOURCE"),
         (["release", "{p}", "nowhere.csv"], "nowhere.csv"),
-        (["release", "{p}", "--meter", "best"], "unknown meter"),
+        (["release", "{p}", "--option", "meter=best"], "unknown meter"),
         (["release", "{p}", "--ceiling", "-1"], "ceiling"),
         (["release", "{p}", "--store", "{p}"], "not a database"),
         (["release", "{p}", "--store", "/nowhere/s.db"], "/nowhere/s.db"),

@@ -8,9 +8,11 @@ Each child is a process of its own that runs what `veil serve` or `veil release`
 
 import os
 import sys
+from pathlib import Path
 
 from veilstream.artefact import load
 from veilstream.gateway import pipe, service
+from veilstream.gateway.audience import AudienceSpec, with_audiences
 from veilstream.gateway.broker import BrokerSettings
 from veilstream.gateway.core import Core
 from veilstream.gateway.forward import Forwarder, ForwardSettings
@@ -24,12 +26,15 @@ from veilstream.gateway.topics import Route
 
 def child(policy: str, store: str, transport: str, where: str, word: str) -> None:
     service.configure()
-    space = Space(load(policy))
-    opened = Store(store, {"": space.binding})
-    core = Core({"": space}, opened)
+    public = Path(policy).with_name("public.veil")  # an audience, where there is one
+    asked = [AudienceSpec("public", str(public))] if public.exists() else []
+    spaces = with_audiences({"": Space(load(policy))}, asked)
+    opened = Store(store, {name: space.binding for name, space in spaces.items()})
+    core = Core(spaces, opened)
     if transport == "mqtt":
         settings = BrokerSettings("127.0.0.1", int(where), f"veil-{opened.id}", republish=200)
-        gateway = MqttGateway(core, [Route("in/+", "out/+")], settings)
+        behind = [Route("in/+", "public/+", "public")] if asked else []
+        gateway = MqttGateway(core, [Route("in/+", "out/+")], settings, audiences=behind)
         parts = {"mqtt": gateway.run}
         if word:
             core.outlets.append(onwards := Forwarder(core, ForwardSettings(word)))

@@ -69,10 +69,10 @@ class Client(threading.Thread):
 
 
 @contextlib.contextmanager
-def serving(core, port, *routes: Route, republish: int = 100, home=None, **settings):
+def serving(core, port, *routes: Route, republish: int = 100, home=None, audiences=(), **settings):
     stop = threading.Event()
     settings = BrokerSettings("127.0.0.1", port, "gateway", republish=republish, **settings)
-    gateway = MqttGateway(core, list(routes) or [Route("in/+", "out/+")], settings, home)
+    gateway = MqttGateway(core, list(routes) or [Route("in/+", "out/+")], settings, home, audiences)
     thread = threading.Thread(target=gateway.run, args=(stop,))
     thread.start()
     try:

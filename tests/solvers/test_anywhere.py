@@ -6,7 +6,9 @@ import pytest
 import veilstream as vs
 from veilstream.data.states import apart_km
 from veilstream.data.synthetic import city
-from veilstream.solvers.places import FADE
+from veilstream.model.lattice import Lattice
+from veilstream.solvers.frame import Kernel
+from veilstream.solvers.places import FADE, History, PlaceSweep
 
 HALF_HOURS, WEEK = 48, 336
 LIMIT = 0.1
@@ -52,3 +54,22 @@ def test_who_moves_on_leaves_behind_what_a_release_missed():
     values = frame.values[frame.offsets.index(lattice.seen(at.anchor, x)[0][0] - moves[0])]
     own = -(ratio + frame.places.fee)
     np.testing.assert_allclose(own[near & ~stays], FADE * values[near & ~stays], atol=0.3)
+
+
+def test_releases_expected_along_a_record_are_those_of_every_path():
+    """By enumeration of all paths of releases of a record of five readings, gaps in it."""
+    rng, lattice = np.random.default_rng(0), Lattice(1.0, 1)
+    levels, step = np.array([[0.0], [2.0], [1.0], [2.0], [0.0]]), np.array([0, 1, 4, 5, 30])
+    history = History.of(lattice, levels, step, np.zeros(5, int))
+    law, factor = rng.dirichlet(np.ones(3), (3, 3)), rng.uniform(0.1, 1, (3, 3))
+    counts, paths = np.zeros((3, 3, 3)), {(int(history.cell[0]),): 1.0}
+    for g, x in zip(history.group[1:], history.cell[1:], strict=True):
+        longer = {}
+        for path, p in paths.items():
+            a = law[g, path[-1]] * factor[x] / (law[g, path[-1]] * factor[x]).sum()
+            counts[g, path[-1]] += p * a
+            longer |= {(*path, y): p * a[y] for y in range(3)}
+        paths = longer
+    found = PlaceSweep.of(history, "", Kernel(jump=2.0)).expected(factor, law)
+    np.testing.assert_allclose(found, counts, rtol=1e-9)
+    assert (counts.sum((1, 2)) > 0).all()

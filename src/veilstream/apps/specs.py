@@ -39,11 +39,12 @@ class SolveSpec(Meaning):
         None, "Correct the mean by a public move every day, week, month or 6h; for long records, not few traces.", ASKED
     )
     keep_total: bool = option(False, "Values: releases add up to the readings in the mean (a bill).", ASKED)
-    pairs: bool = option(False, "Let a release look at the last true state too: the paper's form.", ASKED)
+    behind: str | None = option(
+        None, "A finer policy of this model: releases are made from its releases, for one more audience.", ASKED
+    )
     method: str | None = option(
         None,
-        "causal-ba, myopic, belief-greedy, planar-laplace, held (quick), ... "
-        "[default: causal-ba; held for large models of veil start]",
+        "causal-ba, myopic, belief-greedy, planar-laplace, ... [default: causal-ba]",
         HOW,
     )
     window: int | None = option(None, "Releases it remembers; else a memory made to measure.", HOW)

@@ -16,14 +16,17 @@ from veilstream.artefact import Artefact
 from veilstream.audit.bayes import Beliefs, infer
 from veilstream.audit.learned import against_best, chain_adversary, gap_between, gap_to, lstm, window_law
 from veilstream.audit.measures import Learned, Measure, Setting, anchor_places, measure, per_trace, surprise
+from veilstream.audit.mechanisms import MECHANISMS
 from veilstream.audit.source import Recorded, other_states
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Ints, Traces, release, sampled
 from veilstream.audit.verdict import Assessment, Audited, claim_of
 from veilstream.control.controller import Controller
+from veilstream.control.frame_ladder import Framed
 from veilstream.control.mechanism import check_fits
 from veilstream.control.policy import Policy
 from veilstream.data.crossval import blocks_of
+from veilstream.data.utility import Utility
 from veilstream.errors import ImpossibleObservation, InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import TrueStates
@@ -31,7 +34,7 @@ from veilstream.model.information import Array, entropy
 from veilstream.model.interval import ratio_interval
 from veilstream.model.problem import Average, Problem
 from veilstream.shown import Progress, within
-from veilstream.solvers import solve
+from veilstream.solvers import METHODS, solve
 from veilstream.solvers.solution import mean_distortion
 from veilstream.solvers.warnings import about_data, about_policy
 
@@ -54,24 +57,51 @@ def audit_artefact(
     name: what to call the policy; by default the method that made it.
     """
     started, options = time.perf_counter(), options or AuditSpec(quick=False)
-    policy, problem = artefact.answer()
     data = data or Recorded.nothing(artefact)
+    if isinstance(artefact.policy, Framed):  # nobody's chain is behind it: what releases reveal is bounded, not guessed
+        if options.against:
+            raise InputError("`against` compares policies on a fitted chain, and a policy of veil start has none")
+        own = Audited(name or "veil start", None, mean_error(data), [])
+        return Assessment(artefact, own, [], options, None, (), data, time.perf_counter() - started)
+    policy, problem = artefact.answer()
     claim = claim_of(artefact.provenance, problem, policy)
     warnings = [] if claim is None else about_policy(claim.leakage, problem.chain)
     check_fits(policy, problem)
     what, parts = Subject.of(artefact, data, options), 1 + len(options.against)
     claimed = None if claim is None else claim.leakage
     own = what.audited(policy, name or method_of(artefact), claimed, within(progress, 0, 1 / parts))
+    assert own.distortion is not None  # of a policy on a chain
     others = []
     for i, method in enumerate(options.against, 1):
         bar = within(progress, i / parts, (i + 1) / parts, f"{method}: ")
         bar(0.0, f"solving at {own.distortion:.4g} {artefact.unit}")
-        other = solve(problem.under(Average(limit=own.distortion)), method, seed=options.seed)
-        others.append(
-            replace(what, options=replace(options, truth=False)).audited(other.policy, method, other.leakage, bar)
-        )
+        less = replace(what, options=replace(options, truth=False))
+        others.append(less.audited(*rival(artefact, problem, method, own.distortion, options.seed), bar))
     lines = (*warnings, *data.warnings, *about_data(artefact.provenance))
     return Assessment(artefact, own, others, options, claim, lines, data, time.perf_counter() - started)
+
+
+def rival(
+    artefact: Artefact, problem: Problem, method: str, error: float, seed: int
+) -> tuple[Policy, str, float | None]:
+    """Another policy of this mean error, its name and its bits: one that is solved for, or a mechanism of the list."""
+    if method in MECHANISMS and method not in METHODS:
+        states, (one, chain) = artefact.states, (MECHANISMS[method], problem.chain)
+        names = tuple(map(str, range(chain.n_symbols))) if states is None else states.names
+        utility = Utility(chain, problem.distortion, artefact.unit, names, points=artefact.points)
+        utility = utility if states is None else replace(utility, cost=artefact.cost)
+        if not one.fits(utility):
+            raise InputError(f"mechanism {method} is for {one.on}, which this policy is not about")
+        return one.met(utility, error), method, None
+    other = solve(problem.under(Average(limit=error)), method, seed=seed)
+    return other.policy, method, other.leakage
+
+
+def mean_error(data: Recorded) -> float | None:
+    """On later data, else on what was recorded."""
+    if data.later is not None:
+        return data.later.figures.raw_distortion.value
+    return None if data.record is None else data.record.error
 
 
 def method_of(artefact: Artefact) -> str:

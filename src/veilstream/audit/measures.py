@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.audit.attacks.attack import nearest
 from veilstream.audit.bayes import infer
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Ints, Traces, sampled
@@ -136,6 +137,12 @@ def per_trace(values: Array, traces: Traces, mask: NDArray[np.bool_]) -> tuple[A
     return sums, np.bincount(traces.origin, mask.sum(1), n).astype(float)
 
 
+def hits(belief: Array, x: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether the truth is the first guess, and whether it is among the first three."""
+    rank = (belief > np.take_along_axis(belief, x[..., None], -1)).sum(-1)
+    return belief.argmax(-1) == x, rank < 3
+
+
 def measure(
     belief: Array,
     x: Ints,
@@ -150,22 +157,18 @@ def measure(
     path: whole-trace guesses for `recovered` and the anchors; the first guess of the belief if there is none.
     """
     mask = traces.mask & (np.arange(x.shape[1]) >= start)
-    truth = np.take_along_axis(belief, x[..., None], -1)
-    rank = (belief > truth).sum(-1)
+    first, top3 = hits(belief, x)
     guess = belief.argmax(-1) if path is None else path
     found: list[float | None] = []
     for place in anchors or ():
         here, said = x[mask] == place, guess[mask] == place
         found.append(float((here & said).sum() / (here | said).sum()) if (here | said).any() else None)
     home, work = (*found, None, None)[:2]
-    error = None
-    if distances is not None:
-        nearest = (belief @ distances).argmin(-1)
-        error = float(distances[x, nearest][mask].mean())
+    error = None if distances is None else float(distances[x, nearest(belief, distances)][mask].mean())
     return Measure(
         ratio_interval(*per_trace(surprise(belief, x), traces, mask)),
-        float((belief.argmax(-1) == x)[mask].mean()),
-        float((rank[mask] < 3).mean()),
+        float(first[mask].mean()),
+        float(top3[mask].mean()),
         error,
         float((guess == x)[mask].mean()),
         home,

@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 
 from veilstream.artefact import Artefact
 from veilstream.control.drift import Drift, Same, claimed_felt, span
+from veilstream.control.frame import NOWHERE
+from veilstream.control.frame_ladder import Framed
+from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.control.limit_check import HELD_OUT, LEAST_UNITS, HeldOut
+from veilstream.control.places import index_of
 from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.universal_bound import worst_rate
 from veilstream.data.crossval import losses
@@ -25,8 +29,9 @@ from veilstream.data.trajectories import Ints, Runs
 from veilstream.errors import InputError
 from veilstream.model.data_card import DataCard
 from veilstream.solvers.solution import Level
+from veilstream.solvers.start import DRAWS, along, on_later
 from veilstream.solvers.warnings import about_stranger
-from veilstream.units import off
+from veilstream.units import counted, off
 
 FAR = 1.0  # data is elsewhere if half of it lies further from every state than this many times the map's width
 
@@ -46,6 +51,8 @@ def recorded_runs(readings: Readings, policy: Artefact, recording: Recording | N
 def fitted_until(policy: Artefact) -> float:
     """The last step that the model behind a policy was fitted to; infinite where its file does not say."""
     card = DataCard.of(policy.provenance)
+    if card is None and isinstance(policy.policy, Framed):
+        return -np.inf  # made without data
     return np.inf if card is None or card.last_step is None else card.last_step
 
 
@@ -55,15 +62,15 @@ class LaterData:
 
     figures: HeldOut
     worst: float | None  # bits per step whatever the data, proved
-    drift: Drift
+    drift: Drift | None  # None: no chain was fitted that she could have left
 
     def to_json(self) -> dict[str, Any]:
         own = {"held_out": self.figures.to_json(), "worst_leakage": self.worst}
-        return {**own, "drift": self.drift.to_json()}
+        return own if self.drift is None else {**own, "drift": self.drift.to_json()}
 
     def changed(self, unit: str) -> list[str]:
         """A line, with what to do, where she has changed."""
-        if self.drift.same != Same.NO:
+        if self.drift is None or self.drift.same != Same.NO:
             return []
         return [
             f"THE PERSON HAS CHANGED: {self.drift.found(unit)}. Make the model anew with veil refit MODEL NEW and "
@@ -72,24 +79,28 @@ class LaterData:
 
     def words(self, unit: str) -> str:
         """A sentence about error and leakage on the later data, which rests on no model."""
-        f, d = self.figures, self.drift
+        f, same = self.figures, Same.UNKNOWN if self.drift is None else self.drift.same
         most = (
             "" if self.worst is None else f"; no data whatever can make it more than {self.worst:.3f} ({Level.PROVED})"
         )
         far = off(span(f.raw_distortion), unit, "")
         text = (
-            f"On later data ({f.units} {f.unit}) a release had {far} and revealed at most "
+            f"On later data ({counted(f.units, f.unit.removesuffix('s'))}) a release had {far} and revealed at most "
             f"{span(f.leakage)} bits per step, whatever the law of such data ({f.level}{most})."
         )
-        if d.same == Same.UNKNOWN:
+        if f.units < LEAST_UNITS:
             return text + f" With fewer than {LEAST_UNITS} {f.unit} that says little about the person."
-        return text + (" So the person still is who the model says." if d.same == Same.YES else "")
+        return text + (" So the person still is who the model says." if same == Same.YES else "")
 
 
 def later_data(policy: Artefact, runs: Runs | None = None) -> LaterData | None:
     """On these runs, from the first step that was not fitted; without any such step what the file says of the data that
     was held out when it was made; None where it says nothing. The rule is `control.drift`'s."""
     card, said = DataCard.of(policy.provenance), policy.provenance.get("solution")
+    if isinstance(policy.policy, Framed):
+        said = policy.provenance.get("start")
+        figures = HeldOut.read(said.get("held_out") if isinstance(said, Mapping) else None)
+        return None if figures is None else LaterData(figures, None, None)
     if policy.states is None or policy.policy is None or policy.problem is None or card is None:
         return None
     if runs is None or not (later := runs.source.step > fitted_until(policy)).any():
@@ -120,6 +131,8 @@ class Recorded:
     readings: int = 0
     account: Sequence[Entry] = ()  # of what was done to the readings
     warnings: tuple[str, ...] = ()
+    elsewhere: float | None = None  # of a frame: share of steps that are released at none of her places
+    charged: float | None = None  # and bits per step that its meter counts
 
     @classmethod
     def nothing(cls, policy: Artefact) -> Recorded:
@@ -137,6 +150,8 @@ class Recorded:
     @classmethod
     def of(cls, policy: Artefact, readings: Readings, recording: Recording | None = None) -> Recorded:
         """Readings, encoded as the policy's model was fitted unless another recording is given."""
+        if isinstance(policy.policy, Framed):
+            return anywhere(policy, policy.policy, readings, recording)
         runs, replay = recorded_runs(readings, policy, recording), None
         fitted = runs.source.step <= fitted_until(policy)
         if policy.states is not None and fitted.any():
@@ -156,6 +171,34 @@ class Recorded:
         )
 
 
+def anywhere(file: Artefact, policy: Framed, readings: Readings, recording: Recording | None = None) -> Recorded:
+    """Readings as a frame meets them, wherever they are."""
+    lattice = policy.lattice
+    check_units("position" if lattice.is_map else "value", lattice.unit, readings)
+    readings, steps, recording = to_steps(readings, recording or file.recording)
+    steps = by_units(steps, recording)
+    steps = replace(steps, symbols=np.zeros(len(steps), np.int64)).recorded()
+    fitted, record, later = steps.step <= fitted_until(file), None, None
+    if fitted.any():
+        record = along(policy, steps.take(fitted)).run(FrameMechanism(policy), draws=DRAWS)
+    if not fitted.all():
+        limit = None if np.isinf(policy.limit) else policy.limit
+        later = LaterData(on_later(policy, steps.take(~fitted), limit), None, None)
+    every = along(policy, steps)
+    new = replace(every, cost=lambda points, y: (index_of(policy.packed, y) == NOWHERE).astype(float))
+    seen = new.run(FrameMechanism(policy), draws=DRAWS)
+    return Recorded(
+        record,
+        later or Recorded.nothing(file).later,
+        replay=every,
+        traces=steps.n_units,
+        readings=readings.frame.height,
+        elsewhere=seen.error,
+        charged=seen.charged,
+        account=readings.account.entries,
+    )
+
+
 def strange(policy: Artefact, runs: Runs) -> list[str]:
     """A line where the data looks like somebody else's."""
     chain = policy.chain
@@ -171,10 +214,14 @@ def strange(policy: Artefact, runs: Runs) -> list[str]:
 def check_kind(readings: Readings, states: StateSpace | None) -> None:
     """Raises unless the data is of the policy's kind and unit."""
     of_policy = "value" if states is None else {"bins": "value", "names": "name"}.get(states.kind, "position")
-    if readings.kind != of_policy:
-        raise other_states(f"the policy is about {of_policy}s, {readings.where} holds {readings.kind}s")
-    if states is not None and not states.is_map and readings.unit and states.unit and readings.unit != states.unit:
-        raise other_states(f"the policy's values are in {states.unit}, those of {readings.where} in {readings.unit}")
+    check_units(of_policy, "" if states is None or states.is_map else states.unit, readings)
+
+
+def check_units(kind: str, unit: str, readings: Readings) -> None:
+    if readings.kind != kind:
+        raise other_states(f"the policy is about {kind}s, {readings.where} holds {readings.kind}s")
+    if kind != "position" and readings.unit and unit and readings.unit != unit:
+        raise other_states(f"the policy's values are in {unit}, those of {readings.where} in {readings.unit}")
 
 
 def _whole_numbers(points: NDArray[np.float64], n: int, where: str) -> StateSpace:

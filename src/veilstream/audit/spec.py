@@ -16,7 +16,7 @@ WHAT, HOW_MUCH = "What is audited", "How much work"
 class AuditSpec(DataSpec):
     """`quick` asks exact adversaries only, on less data, and needs no JAX."""
 
-    against: Sequence[str] = option((), "Methods to compare at equal mean error, as in planar-laplace,myopic.", WHAT)
+    against: Sequence[str] = option((), "Methods or mechanisms of the same mean error, as in grid,myopic.", WHAT)
     quick: bool = option(True, "Exact adversaries only: seconds, no JAX.", WHAT)
     lookbacks: tuple[int, ...] = option(
         (1, 5), "Number of past releases that the learned adversary sees, as in 1,5.", HOW_MUCH
@@ -54,6 +54,27 @@ class AuditSpec(DataSpec):
     def burn_in(self) -> int:
         """Steps of a stream drawn from the chain that are not scored."""
         return max(self.sizes[1] // 3, *self.lookbacks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeSpec:
+    """Which mechanisms, and how much work on each."""
+
+    mechanism: Sequence[str] = option(
+        (), "A mechanism to judge, with its setting: grid=2km; may be given twice. [default: all that fit]", WHAT
+    )
+    certify_seconds: float = option(4.0, "Seconds of work on the certificate of each.", HOW_MUCH)
+    streams: int = option(120, "Number of streams drawn from the chain.", HOW_MUCH)
+    steps: int = option(200, "Length of these streams; the first third is not scored.", HOW_MUCH)
+    folds: int = option(5, "Of two files: parts of the traces that are held out in turn.", HOW_MUCH)
+    seed: int = option(0, "Seed of draws and folds.", HOW_MUCH)
+
+    def __post_init__(self) -> None:
+        for name, low in (("streams", 2), ("steps", 3), ("folds", 2)):
+            if type(value := getattr(self, name)) is not int or value < low:
+                raise InputError(f"`{name}` must be a whole number, at least {low}, found {value!r}")
+        if not self.certify_seconds >= 0:
+            raise InputError(f"`certify_seconds` must be at least 0, found {self.certify_seconds!r}")
 
 
 def whole_numbers(name: str, value: Any) -> tuple[int, ...]:

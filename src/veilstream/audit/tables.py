@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from veilstream.audit.judge import Judged, Judgement
 from veilstream.audit.measures import NATS, Measure, Setting
 from veilstream.audit.verdict import Assessment
 from veilstream.model.interval import Interval
@@ -110,3 +111,56 @@ def _against(found: Assessment) -> Sheet:
         tuple(h.strip() for h in head),
         rows,
     )
+
+
+# --- mechanisms of others ----------------------------------------------------------------------------------
+
+JUDGED = (
+    "Bits: per step, of the whole trace. Ours: the policy of veil solve at the same mean error, which may show the "
+    "same points. Floor: no mechanism of that error can reveal less (proved). Identified: the first guess is right. "
+    "Guess off: expected estimation error, by the releases so far. Epsilon: of one release, and of one state under "
+    "the chain, in nats."
+)
+
+
+def judged(found: Judgement) -> Sheet:
+    """Mechanisms side by side."""
+    unit = found.unit
+    head = (
+        "mechanism",
+        f"error {unit}".rstrip(),
+        "bits",
+        "ours",
+        "floor",
+        "identified",
+        "ours",
+        "guess off",
+        "ours",
+        "epsilon",
+    )
+    return Sheet(
+        f"{found.name}: {found.truth:.3g} bits per step if nothing were hidden",
+        head,
+        [(_judged(row), True) for row in found.rows],
+    )
+
+
+def _judged(row: Judged) -> tuple[str, ...]:
+    f, best = row.figures, row.ours
+    epsilon = "" if row.epsilon is None else f"{row.epsilon.step:.3g}, {row.epsilon.event:.3g}"
+    return (
+        row.label,
+        f"{row.error.value:.3g}",
+        f"{row.leakage.value:.4f}",
+        "" if best is None else f"{best.leakage.value:.4f}",
+        "" if row.floor is None else f"{row.floor:.4f}",
+        f"{f.vulnerability.value:.0%}",
+        "" if best is None else f"{best.figures.vulnerability.value:.0%}",
+        _far(row),
+        "" if best is None else _far(best),
+        epsilon.replace("inf", "∞"),
+    )
+
+
+def _far(row: Judged) -> str:
+    return "" if row.figures.estimation_error is None else f"{row.figures.estimation_error.value:.3g}"

@@ -14,6 +14,7 @@ from veilstream.audit.measures import NATS, Setting
 from veilstream.audit.source import LaterData, Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.control.feedback import Feedback
+from veilstream.control.frame_ladder import Framed
 from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest
 from veilstream.control.policy import Policy
 from veilstream.control.replay import ReplayResult
@@ -28,6 +29,7 @@ from veilstream.solvers.warnings import limits_of
 from veilstream.units import noun, off
 
 SLACK = 0.005  # of the claim
+ALIKE = 0.05  # by which two errors that count as the same may differ
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ class Audited:
 
     name: str
     leakage: float | None  # claimed, bits per step
-    distortion: float
-    settings: list[Setting]
+    distortion: float | None
+    settings: list[Setting]  # none of a policy that believes no chain
 
     def to_json(self) -> dict[str, Any]:
         own = {"policy": self.name, "leakage": self.leakage, "distortion": self.distortion}
@@ -102,9 +104,10 @@ class Assessment(Shown):
     @cached_property
     def contradictions(self) -> tuple[str, ...]:
         """Each way in which data drawn from the chain, where the model is the truth, contradicts the claim."""
-        claim, seen, found = self.claim, self.policy.settings[0], []
+        claim, found = self.claim, list[str]()
         if claim is None:
             return ()
+        seen = self.policy.settings[0]
         allowed = claim.leakage + claim.startup_bits / self.options.sizes[1]
         if _exceeds(seen.leakage, allowed, claim.leakage_se):
             found.append(
@@ -131,7 +134,8 @@ class Assessment(Shown):
         told = [check.words for check in self.limits]
         told += [] if self.later is None else self.later.changed(self.cost_unit)
         record = self.data.record
-        if record is not None and self.artefact.states is not None and self.artefact.policy is not None:
+        known = self.artefact.states is not None or not self.policy.settings
+        if record is not None and known and self.artefact.policy is not None:
             told.append(felt_words(record, self.cost_unit, self.artefact.policy.moves_by))
         told += [] if self.later is None else [self.later.words(self.cost_unit)]
         return "\n".join([*told, verdict(self)])
@@ -148,6 +152,8 @@ class Assessment(Shown):
         stands: dict[str, Any] = {"stands": self.stands, "contradictions": list(self.contradictions)}
         felt = {} if self.data.record is None else self.data.record.to_json()
         felt |= {} if self.later is None else self.later.to_json()
+        if self.data.charged is not None:
+            felt |= {"charged": self.data.charged, "elsewhere": self.data.elsewhere}
         felt |= limits_json(self.limits)
         stands["warnings"] = list(self.warnings)
         return {**stands, "verdict": self.words, **self.policy.to_json(), **felt}
@@ -203,7 +209,7 @@ def felt_words(record: ReplayResult, unit: str, rule: Feedback | None = None) ->
         words += (
             f" Its limit is {rule.limit:.3g} {unit or 'units'}: feedback moved it {record.moves:.0f} times, between "
             f"rungs {used[0]} and {used[-1]} of {len(record.rungs)}, and its meter charged {record.charged:.3f} bits "
-            "per step. What is said of the fitted chain and of adversaries is of its first rung."
+            "per step."
         )
     return words
 
@@ -211,15 +217,33 @@ def felt_words(record: ReplayResult, unit: str, rule: Feedback | None = None) ->
 def verdict(audit: Assessment) -> str:
     """A few lines for someone who has not read the paper: the claim, who knows the chain, who learns, baselines."""
     own = audit.policy.settings
+    if not own:
+        return _anywhere_words(audit)
     words = [_claim_words(audit), _exact_words(own[-1], audit.unit)]
     words += [_learner_words(s) for s in own]
     words += [_against_words(audit.policy, other, audit.unit, audit.cost_unit) for other in audit.against]
+    if audit.artefact.policy is not None and audit.artefact.policy.moves_by is not None:
+        words.append("What is said of the fitted chain and of adversaries is of the first rung.")
     if len(own) > 1:
         words.append(
             "Figures that are not marked held out are about the fitted chain; the recorded traces show one "
             "person's past, and say nothing certain about the future."
         )
     return "\n".join(w for w in words if w)
+
+
+def _anywhere_words(audit: Assessment) -> str:
+    """Of a policy that believes no chain: what bounds it, whoever she is."""
+    policy, data = audit.artefact.policy, audit.data
+    assert isinstance(policy, Framed)
+    words = "Nobody's chain is believed, so no adversary of one is run. Whoever she is and whatever she does, releases "
+    words += "reveal in the mean at most what the meter counts"
+    if data.charged is not None:
+        words += f": {data.charged:.3f} bits per step on the data given ({Level.PROVED})"
+    words += f". No release costs more than {policy.dearest:.0f} bits ({Level.PROVED})."
+    if data.elsewhere is not None and policy.places is not None:
+        words += f" {data.elsewhere:.0%} of releases were at none of her {len(policy.places)} places."
+    return words
 
 
 def _claim_words(audit: Assessment) -> str:
@@ -297,7 +321,11 @@ def _against_words(own: Audited, other: Audited, unit: str, of: str) -> str:
     ours, theirs = (p.settings[0].leakage.value if p.leakage is None else p.leakage for p in (own, other))
     known = ours > 1e-6 and (own.leakage is not None or seen.low > seen.value / 2)  # well enough for a ratio
     more = f"{theirs / ours:.1f} times as much" if known else f"{theirs:.3g} bits where this policy leaks {ours:.2g}"
+    assert own.distortion is not None and other.distortion is not None  # policies on a chain
+    same = f"At the same mean error in the long run ({own.distortion:.3g} {of or 'units'})"
+    if abs(other.distortion - own.distortion) > ALIKE * own.distortion:  # a mechanism that has no such setting
+        same = f"At a mean error of {other.distortion:.3g} {of or 'units'}, where this policy has {own.distortion:.3g},"
     return (
-        f"At the same mean error in the long run ({own.distortion:.3g} {of or 'units'}) {other.name} leaks {more}, and "
+        f"{same} {other.name} leaks {more}, and "
         f"an adversary identifies the {noun(unit)} in {b.top1:.0%} of steps instead of {a.top1:.0%}."
     )

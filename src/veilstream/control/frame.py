@@ -41,7 +41,8 @@ MOVING, AHEAD, LEAVING = LAWS - 3, LAWS - 2, LAWS - 1
 NOWHERE = -1  # as a place
 _WAITS = np.array(WAITS)
 LEAST = 1e-300
-MOST_CELLS = 1 << 22  # weights held at once
+ROUNDED_KM = 2e-4  # what packing moves a reading and its release apart, at most
+MOST_CELLS = 1 << 15  # weights held at once: what a processor keeps at hand, twice as quick as all of a batch
 ANYWHERE = MarkovChain(np.ones((1, 1)), name="anywhere")  # no chain is believed
 
 
@@ -92,7 +93,7 @@ class Frame(Policy, kind="frame"):
             raise InputError("a frame's output models must be laws that call nothing impossible")
         if not 0 <= self.steer < 1:
             raise InputError(f"a frame's share of moves ahead must be from 0 up to 1, found {self.steer:g}")
-        if self.slack > self.limit:
+        if self.farthest(np.full(self.lattice.axes, 0.5 * (self.lattice.axes == 2)), aside=1.0) > self.limit:
             raise InputError(f"cells of {self.spacing:g} are too wide for a limit of {self.limit:g} at every step")
         if self.offsets.radii[-1] < self.lattice.farthest:
             raise InputError("the rings of a frame must reach every place, or its output models are no laws")
@@ -160,23 +161,18 @@ class Frame(Policy, kind="frame"):
     def spacing(self) -> float:
         return self.lattice.spacing
 
-    @property
-    def slack(self) -> float:
-        """How much farther a reading may be from a release than their cells are: half a cell of the truth, and half a
-        column where a release changes bands."""
-        return self.spacing * (0.5 if self.lattice.axes == 1 else 1.25)
+    def farthest(self, left: Array, stretch: Array | float = 1.0, aside: NDArray[np.bool_] | float = 0.0) -> Array:
+        """How far a release so many cells from its reading may be; aside: where it lies up to half a column off."""
+        if self.lattice.axes == 1:
+            return (length(left) + 0.5) * self.spacing  # the reading is anywhere in its level
+        return (length(left, stretch) + 0.5 * aside) * self.spacing * (1 + WIDTH) + ROUNDED_KM
 
     def cost(
         self, left: Index, stretch: Array | float = 1.0, at: Index | None = None, share: Array | float = 1.0
     ) -> Array:
-        """lam d(w) + share beta(w) in bits, infinite beyond the limit; w in cells, ... x axes. at: its index, where
-        known."""
+        """lam d(w) + share beta(w) in bits; w in cells, ... x axes. at: its index, where known."""
         values = self.values[self.offsets.index(left) if at is None else at]
-        bits = self.weight * distance(left, self.spacing, stretch) + share * values
-        if np.isinf(self.limit):
-            return np.asarray(bits)
-        farthest = length(left, stretch) * self.spacing * (1 + WIDTH) + self.slack
-        return np.where(farthest > self.limit, np.inf, bits)
+        return np.asarray(self.weight * distance(left, self.spacing, stretch) + share * values)
 
     @staticmethod
     def group(waited: Index) -> Index:
@@ -221,7 +217,7 @@ class Frame(Policy, kind="frame"):
         """r 2^-cost of everything that may be released for these readings, and where a move leads, k x m and k x m x
         axes: to her places, near the truth, to where the last release was. Columns are `stretch` times as wide as rows
         at a far truth."""
-        u, stretch = self.lattice.seen(at.anchor, x)
+        u, inside, stretch = self.lattice.seen(at.anchor, x)
         far = self.offsets.ring(u) > 0
         width = np.where(far, stretch, 1.0)[:, None]
         moves = np.concatenate([u[:, None] - self.offsets.near, np.zeros_like(u)[:, None]], 1)
@@ -229,6 +225,9 @@ class Frame(Policy, kind="frame"):
         near = np.exp2(-self.cost(self.offsets.near[None], width, self._here, share))
         stay = np.exp2(-self.cost(u, stretch)) * far
         free = self.free(at, moves) * np.concatenate([near, stay[:, None]], 1)
+        if np.isfinite(self.limit):
+            left = (u + inside)[:, None] - moves
+            free = np.where(self.farthest(left, width, self.lattice.shifts(at.anchor, moves)) > self.limit, 0, free)
         if self.places is None:
             return free, moves
         named = self.among(at) * np.exp2(-self._to_places(self.places, x))

@@ -9,11 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.control.feedback import Feedback
 from veilstream.control.frame import ANYWHERE, Frame
+from veilstream.control.places import Places
 from veilstream.control.policy import Export, Memory, Policy
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, Index
 from veilstream.model.lattice import Lattice
+from veilstream.model.problem import Average, Both, Constraint, Instantaneous
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,20 @@ class FrameLadder(Policy, kind="frame-ladder"):
     @property
     def lattice(self) -> Lattice:
         return self.frames[0].lattice
+
+    @property
+    def places(self) -> Places | None:
+        """That every rung knows."""
+        return self.frames[0].places
+
+    @property
+    def packed(self) -> Index:
+        return self.frames[0].packed
+
+    @property
+    def dearest(self) -> float:
+        """Bits of the dearest release on any rung."""
+        return max(frame.dearest for frame in self.frames)
 
     @property
     def average(self) -> float:
@@ -107,3 +123,12 @@ class FrameLadder(Policy, kind="frame-ladder"):
 
 
 Framed = Frame | FrameLadder  # what has a `FrameMechanism`
+
+
+def asked_of(policy: Framed) -> Constraint:
+    """The limits that a frame was made for."""
+    mean = None if np.isinf(policy.average) else Average(limit=policy.average)
+    if np.isinf(policy.limit):
+        return Average(weight=0.0) if mean is None else mean
+    every = Instantaneous(policy.limit)
+    return every if mean is None else Both(mean, every)

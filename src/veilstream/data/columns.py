@@ -125,21 +125,27 @@ def guess_layout(header: list[str], columns: Mapping[str, str], where: str) -> L
     found, free = _by_name(header, named, where)
     if "lat" in found and "lon" in found:
         return Layout(found["time"], found["lat"], found["lon"], stream=found.get("stream"), trace=found.get("trace"))
-    half = ("lat" in found) != ("lon" in found)
-    if half and ("lat" in columns or "lon" in columns or "value" not in found):
-        missing = "lon" if "lat" in found else "lat"
-        shown = listing(header)
-        raise InputError(f"{where}: no {missing} column among {shown}; name it with `columns='{missing}=COLUMN'`")
+    if ("lat" in found or "lon" in found) and ("lat" in columns or "lon" in columns or "value" not in found):
+        _refuse_half(found, header, where)
     if every:
         found.pop("value", None)
     elif "value" not in found:
-        # one column with a unit in its name, or the only one, of a name that names are under
-        likely = [c for c in free if guess_unit(c)] or [c for c in free if len(free) == 1 and _plain(c) in NAMED]
-        found |= {"value": likely[0]} if len(likely) == 1 else {}
+        found |= _likely_value(free)
     if "value" in found:
         value, stream, trace = found["value"], found.get("stream"), found.get("trace")
         return Layout(found["time"], value=value, stream=stream, trace=trace, unit=guess_unit(value))
     return _wide_layout(header, found, every, where)
+
+
+def _likely_value(free: list[str]) -> dict[str, str]:
+    """The one column with a unit in its name, or the only one, of a name that names are under."""
+    likely = [c for c in free if guess_unit(c)] or [c for c in free if len(free) == 1 and _plain(c) in NAMED]
+    return {"value": likely[0]} if len(likely) == 1 else {}
+
+
+def _refuse_half(found: Mapping[str, str], header: list[str], where: str) -> None:
+    missing = "lon" if "lat" in found else "lat"
+    raise InputError(f"{where}: no {missing} column among {listing(header)}; name it with `columns='{missing}=COLUMN'`")
 
 
 def _by_name(header: list[str], columns: Mapping[str, str], where: str) -> tuple[dict[str, str], list[str]]:

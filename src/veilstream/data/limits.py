@@ -1,27 +1,17 @@
 """Limits as people say them: "500m", "25%" of what revealing nothing costs, "home=5km,*=500m", "500m@99%".
 
-Which `veil fit` makes a limit feasible that the states of a model are too coarse for: tried on its own readings.
+What to do about a limit that the states of a model are too coarse for.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from dataclasses import fields, replace
-from importlib.util import find_spec
 
 import numpy as np
 
-from veilstream.data.bins import value_bins
-from veilstream.data.clusters import find_stops
-from veilstream.data.cost import Cost
-from veilstream.data.points import points_of
-from veilstream.data.spec import STATES, FitSpec, Recording
-from veilstream.data.states import StateSpace
-from veilstream.data.trajectories import Trajectories
 from veilstream.data.utility import Utility
 from veilstream.errors import InputError
-from veilstream.model.problem import Average, Both, Budget, Constraint, Instantaneous
+from veilstream.model.problem import Average, Both, Budget, Constraint, Instantaneous, parts
 from veilstream.units import SMALLER, parse_quantity
 
 Quantity = str | float | None  # with a unit, or in the unit of the distortion
@@ -111,75 +101,30 @@ def _as_shown(name: str, names: tuple[str, ...]) -> str:
     return meant[0] if name not in names and len(meant) == 1 else name
 
 
-# --- what to do about a limit that no release keeps ----------------------------------------------------
+# --- what to do about a limit that no release keeps, or a state that there is not ------------------------
 
 
-FLAGS = {f.name: f"--{f.metadata['flag'] or f.name.replace('_', '-')}" for f in fields(FitSpec)}
-REPLACED = {FLAGS[f.name] for f in fields(FitSpec) if f.metadata["group"] == STATES} - {"--eps", "--min-samples"}
-ROUND = (7.5, 5.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
-FIRST, FINEST = 2.0, 0.05  # of the limit: the coarsest states tried, and the finest
-ROOM = 0.9  # of the limit: what the least error may be, so that something is left to hide behind
-MOST_LEVELS = 256
 GENERAL = "allow more, or make a model with finer states"
 
 
-def again(command: str, field: str, value: str, instead: bool = True) -> str:
-    """The fit that made a model, with this field: instead of those about its states (but stops keep their names), or
-    besides."""
-    if command.split()[:2] != ["veil", "fit"]:  # made in Python
-        return f"vs.fit(..., {field}={[value] if field == 'names' else value!r})"
-    words, kept = iter(shlex.split(command)), list[str]()
-    for word in words:
-        flag, equals, text = word.partition("=") if word.startswith("--") else (word, "", "")
-        pair = [word] if equals or flag not in REPLACED else [word, next(words, "")]
-        stop = flag == FLAGS["names"] and (text or pair[-1]).startswith("stop ")
-        kept += pair if not instead or stop or flag not in REPLACED else []
-    return shlex.join([*kept, FLAGS[field], value])
-
-
-def finer_fit(
-    utility: Utility, recording: Recording, command: str, limit: float, show: str | None, quantile: float | None = None
-) -> str:
-    """What to do about a limit that no release keeps: the command, tried here, that makes it feasible.
-
-    quantile: of the readings of each state that a limit at every step is for; None: it is one on the mean.
-    """
+def anywhere(utility: Utility, constraint: Constraint) -> str | None:
+    """The command for a policy that keeps these limits without states; None where there is none."""
     record, cost = utility.record, utility.cost
-    if record is None or cost is None or cost.measure != "absolute" or limit <= 0:
-        return GENERAL
-    for field, value, states in _finer(record, recording, cost.states, limit):
-        for shown in (show, value) if show is None and states.is_map else (show,):
-            if _least(record, states, shown, quantile) <= ROOM * limit:
-                then = "" if shown == show else f", then solve with `show='{shown}'`"
-                return f"allow more, or fit finer states: {again(command, field, value)}{then}"
-    return GENERAL
+    if record is None or cost is None or cost.measure != "absolute" or cost.states.kind == "names":
+        return None
+    flags = list[str]()
+    for part in parts(constraint):
+        if isinstance(part, Average) and part.limit is not None:
+            flags.append(f"--avg {part.limit:g}{cost.states.unit}")
+        elif isinstance(part, Instantaneous):
+            flags.append(f"--max {np.min(part.limit):g}{cost.states.unit}")
+    return f"veil start MODEL {' '.join(flags)} -o policy.veil" if flags else None
 
 
-def _finer(
-    record: Trajectories, recording: Recording, old: StateSpace, limit: float
-) -> Iterator[tuple[str, str, StateSpace]]:
-    """Fields of a fit, the coarsest states first: 1, 1.5, 2, ... times powers of ten."""
-    if find_spec("sklearn") is None:
-        return
-    top = int(np.floor(np.log10(FIRST * limit)))
-    for size in (float(f"{m}e{top - k}") for k in range(4) for m in ROUND):
-        if not FINEST * limit <= size <= FIRST * limit:
-            continue
-        if old.is_map:
-            metres = 1000 * size
-            found = find_stops(record.points, recording.eps_m, recording.min_samples, covering=(metres, metres))
-            yield "resolution_m", f"{metres:g}m", found.states
-        elif float(np.ptp(record.points)) / size <= MOST_LEVELS:
-            yield "width", f"{size:g}{old.unit}", value_bins(record.points, width=size, unit=old.unit)[0]
-
-
-def _least(record: Trajectories, states: StateSpace, show: str | None, quantile: float | None) -> float:
-    """The least mean error there can be with these states, or the least that is kept at every step."""
-    own = replace(record, symbols=states.encode(record.points))
-    mean, most = own.felt(states, quantile or 1.0, Cost(states, points_of(states, show) or states))
-    if quantile is not None:
-        return float(most.min(1).max())
-    return float(np.bincount(own.states, minlength=len(states)) @ mean.min(1) / len(own))
+def remedy(utility: Utility, constraint: Constraint) -> str:
+    """What to do about a limit that no release among these states keeps."""
+    command = anywhere(utility, constraint)
+    return GENERAL if command is None else f"allow more, or have no states: {command}"
 
 
 def unknown_state(name: str, utility: Utility, command: str) -> InputError:
@@ -192,5 +137,12 @@ def unknown_state(name: str, utility: Utility, command: str) -> InputError:
     often = ", ".join(f"{names[x]} ({visits[x] / visits.sum():.0%} of steps)" for x in first)
     return InputError(
         f"`max` names the unknown state {name!r}; the most visited of {len(names)} are {often}; to give one that name: "
-        f"{again(command, 'names', f'{names[first[0]]}={name}', instead=False)}"
+        f"{_named(command, f'{names[first[0]]}={name}')}"
     )
+
+
+def _named(command: str, pair: str) -> str:
+    """The fit that made a model, with one more name."""
+    if command.split()[:2] != ["veil", "fit"]:  # made in Python
+        return f"vs.fit(..., names=[{pair!r}])"
+    return shlex.join([*shlex.split(command), "--name", pair])

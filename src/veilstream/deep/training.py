@@ -23,9 +23,9 @@ from veilstream import container
 from veilstream.control.evaluate import ENOUGH, evaluate
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
-from veilstream.model.problem import Problem
+from veilstream.model.problem import Problem, fingerprint
 from veilstream.solvers.causal_ba import CausalBA
-from veilstream.solvers.solution import Point, Progress, Status, fingerprint
+from veilstream.solvers.solution import Point, Progress, Status
 
 SMALL = 4096  # |Z| |Y|, up to which an estimate takes seconds
 MOST_STATES = 150  # up to which one with a stream for every state and more takes half a minute

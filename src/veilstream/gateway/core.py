@@ -12,7 +12,7 @@ keeps, privately, reason, length and hash; never the text.
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -67,15 +67,19 @@ class Core:
         try:
             for name, space in spaces.items():
                 store.note(f"{CLAIMS} {name}", encode(Claims.of(space)).decode())
+                store.is_behind(name, space.finer)
             for stream in store.streams(limit=1):  # the meter is the same for all of them
                 if stream.space in spaces:
                     spaces[stream.space].check(stream)
             self.streams = store.count_streams()
-            recent = [decode(m) for m in store.latest(Stats.RECENT)]
+            watched = ["", *(name for name, space in spaces.items() if space.finer is not None)]
+            recent = {name: [decode(m) for m in store.latest(Stats.RECENT, name)] for name in watched}
         except BaseException:
             store.close()
             raise
-        self.stats = Stats(self.streams, recent, serving.clock)
+        self.stats = Stats(self.streams, recent.pop(""), serving.clock)
+        # what each audience may see: its releases and counts, no finer ones
+        self.audiences = {k: Stats(store.count_streams(k), found, serving.clock) for k, found in recent.items()}
         self.failing = False  # the last write did not hold
         self.outlets: list[Outlet] = []
         self._cache: OrderedDict[Key, Stream] = OrderedDict()
@@ -105,7 +109,7 @@ class Core:
                 found = self.store.streams(after)
                 streams = [self._cache.setdefault(s.key, s) for s in found if s.space == space]
                 due = [s for s in streams if s.last_step is None or s.last_step < step]
-                outcomes, batch = self.scheduler.tick(space, step, due)
+                outcomes, batch = self.scheduler.tick(space, step, due, self._stream)
                 batch.counts = self.stats.take_private() if due else {}
                 done += self._commit(outcomes, batch, None).outcomes
                 self.stats.streams = self.streams
@@ -131,12 +135,15 @@ class Core:
     def _commit(self, outcomes: list[Outcome], batch: Batch, compose: Compose | None) -> Receipt:
         own = [] if compose is None else compose(outcomes)
         batch.outbox = own + [mail for outlet in self.outlets for mail in outlet.compose(batch.releases)]
-        new = sum(s.id is None for s in batch.streams)
+        new = Counter(s.space for s in batch.streams if s.id is None)
         ids = self.store.commit(batch) if batch.streams or batch.outbox else []
-        self.streams += new
+        self.streams += sum(n for name, n in new.items() if name not in self.audiences)
         if not self.serving.clock:
             self.stats.streams = self.streams
         self.stats.count(outcomes)
+        for name, stats in self.audiences.items():
+            stats.streams += new[name]
+            stats.count([mine for o in outcomes if (mine := o.of(name)) is not None])
         while len(self._cache) > MAX_CACHED:
             self._cache.popitem(last=False)
         self._since_prune += len(batch.releases)

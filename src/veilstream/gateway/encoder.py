@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from veilstream.control.cascade import BehindFilter, Finer
 from veilstream.control.frame_ladder import Framed
 from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.control.mechanism import SILENT, Mechanism, MeterName
+from veilstream.control.policy import Policy
 from veilstream.data.states import StateSpace, apart_km
 from veilstream.errors import InputError
 from veilstream.gateway.owntracks import metres_off, round_up
@@ -23,7 +25,7 @@ from veilstream.gateway.wire import Point, Release
 from veilstream.model.chain import MarkovChain
 from veilstream.model.histories import BLIND, TrueStates
 from veilstream.model.information import Array, Index
-from veilstream.model.problem import Average
+from veilstream.model.problem import Average, Problem
 
 if TYPE_CHECKING:
     from veilstream.artefact import Artefact
@@ -38,7 +40,7 @@ class StateEncoder:
     """Over the states of the problem's chain."""
 
     def __init__(self, artefact: "Artefact") -> None:
-        self.policy, self.problem = artefact.answer()
+        self.policy, self.problem = self._asked(artefact)
         self.states, self.points, self.unit = artefact.states, artefact.shown, artefact.unit
         if self.points is not None and len(self.points) < self.policy.n_outputs:
             raise InputError(
@@ -60,6 +62,9 @@ class StateEncoder:
         if self.states is not None:
             digest.update(self.states.coordinates.tobytes())
         self.identity = digest.hexdigest()
+
+    def _asked(self, artefact: "Artefact") -> tuple[Policy, Problem]:
+        return artefact.answer()
 
     def mechanism(self, ceiling: float | None, meter: MeterName | None) -> Mechanism:
         return Mechanism(self.policy, self.problem, ceiling, meter or "exact")
@@ -132,6 +137,23 @@ class StateEncoder:
         return found
 
 
+class AudienceEncoder(StateEncoder):
+    """Over the releases of a finer policy, which come as symbols; the meter is of whoever sees what is made of them."""
+
+    def __init__(self, artefact: "Artefact") -> None:
+        super().__init__(artefact)
+        assert artefact.finer is not None
+        self.finer = Finer.through(artefact.person.chain, artefact.finer.policies)
+        self.identity = f"behind {artefact.finer.sha256}"  # beliefs are about that policy's memory
+
+    def _asked(self, artefact: "Artefact") -> tuple[Policy, Problem]:
+        assert artefact.policy is not None and artefact.problem is not None
+        return artefact.policy, artefact.problem
+
+    def mechanism(self, ceiling: float | None, meter: MeterName | None) -> Mechanism:
+        return Mechanism(self.policy, self.problem, ceiling, meter or BehindFilter(self.finer))
+
+
 class LatticeEncoder:
     """Over the places of a frame: readings anywhere, releases wherever it has travelled."""
 
@@ -180,7 +202,10 @@ class LatticeEncoder:
 Encoder = StateEncoder | LatticeEncoder
 
 
-def encoder_of(artefact: "Artefact") -> Encoder:
+def encoder_of(artefact: "Artefact", audience: bool = False) -> Encoder:
+    """audience: of a space whose readings are a finer one's releases."""
+    if audience:
+        return AudienceEncoder(artefact)
     return LatticeEncoder(artefact.policy) if isinstance(artefact.policy, Framed) else StateEncoder(artefact)
 
 

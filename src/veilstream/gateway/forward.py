@@ -55,7 +55,8 @@ class Forwarder:
 
     def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
         spaces, form = self.core.spaces, self.settings.form
-        told = [(s, message) for s, _, _, message in releases if message is not None]
+        own = self.core.scheduler.own  # an audience has its topic or token; the same stream twice would be mixed up
+        told = [(s, message) for s, _, _, message in releases if message is not None and s.space in own]
         return [
             (s.name, FORWARD, spaces[s.space].body(message, form, owntracks=True, topic=True)) for s, message in told
         ]

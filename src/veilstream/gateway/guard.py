@@ -18,7 +18,7 @@ import asyncio
 import hmac
 import ipaddress
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ UNKNOWN_S = 10
 MOST_KNOWN, MOST_FAR, MOST_NEAR = 512, 256, 64  # together less than the 1,024 files that a process may have open
 MOST_HEADERS, LONGEST_HEADER = 64, 4096  # aiohttp's own are a megabyte of them a connection
 OWN_PATH = re.compile(r"/(?!v1(/|$))[A-Za-z0-9_.~/-]*[A-Za-z0-9_.~-]")
+SHOWN = ("/v1/status", "/v1/events")  # to an audience: its own
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -51,6 +52,7 @@ class HttpSettings:
     token: str | None = field(default=None, repr=False)
     owntracks: str | None = None  # phones in HTTP mode POST to any path under this one
     ingress: str | None = None  # address of Home Assistant's proxy
+    audiences: Mapping[str, str] = field(default_factory=dict, repr=False)  # the token of each: it shows its own alone
 
     def __post_init__(self) -> None:
         if self.owntracks is not None and not OWN_PATH.fullmatch(self.owntracks):
@@ -59,8 +61,12 @@ class HttpSettings:
             raise InputError(f"`ingress` must be the address of a proxy, as 172.30.32.2, found {self.ingress!r}")
         if not is_loopback(self.host) and not self.token and self.ingress is None:
             raise InputError(f"listening on {self.host} needs a token (`token`)")
-        if self.token is not None and len(self.token) < SHORTEST_TOKEN:
-            raise InputError(f"the token must have at least {SHORTEST_TOKEN} characters")
+        for token in (*([] if self.token is None else [self.token]), *self.audiences.values()):
+            if len(token) < SHORTEST_TOKEN:
+                raise InputError(f"the token must have at least {SHORTEST_TOKEN} characters")
+        given = [self.token, *self.audiences.values()]
+        if self.audiences and (self.token is None or len(set(given)) < len(given)):
+            raise InputError("tokens of audiences need one for the owner too (`token_file`), and all must differ")
 
 
 def is_loopback(host: str | None) -> bool:
@@ -97,7 +103,7 @@ class Guard:
             host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
             if not is_loopback(request.remote) or not is_loopback(host.strip("[]")):
                 return No(401, "without a token only local requests are answered", {})
-        elif request.path not in self.public and not self.has_token(request):
+        elif request.path not in self.public and not self.has_token(request) and not self._is_theirs(request):
             if not self._is_phone(request):
                 return No(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
             if not self._is_token(phone_of(request.headers)[1]):
@@ -107,6 +113,17 @@ class Guard:
     def knows(self, request: web.Request) -> bool:
         """Whether a request that is not refused could be made only by who may."""
         return request.path not in self.public or self.has_token(request) or self.looks_in(request)
+
+    def audience(self, request: web.Request) -> str | None:
+        """Whose token a request has; None: of none."""
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        said = given.encode("utf-8", "surrogateescape") if scheme.lower() == "bearer" else b""
+        tokens = self.settings.audiences.items()
+        return next((name for name, token in tokens if hmac.compare_digest(said, token.encode())), None)
+
+    def _is_theirs(self, request: web.Request) -> bool:
+        """An audience looks at what it may see."""
+        return request.method == "GET" and request.path in SHOWN and self.audience(request) is not None
 
     def is_near(self, address: str | None) -> bool:
         return is_loopback(address) or (address is not None and address == self.settings.ingress)

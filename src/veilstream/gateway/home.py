@@ -80,9 +80,10 @@ class Home:
 
     def announcement(self, key: Key) -> list[Outgoing]:
         space, me = self.spaces[key[0]], f"veil_{self._id(key)}"
+        name = key[1] if space.finer is None else f"{key[1]} ({key[0]})"  # a device for each audience
         common = {
             "availability_topic": self.status_topic,
-            "device": {"identifiers": [me], "name": key[1], "manufacturer": "veilstream", "model": "released stream"},
+            "device": {"identifiers": [me], "name": name, "manufacturer": "veilstream", "model": "released stream"},
             "origin": {"name": "veilstream", "sw_version": veilstream.__version__},
         }
         at = self._state_topic(key)

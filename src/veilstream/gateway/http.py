@@ -237,23 +237,25 @@ class HttpGateway:
     # --- looking ----------------------------------------------------------------------------------------
 
     async def _status(self, request: web.Request) -> web.Response:
-        return _json(self._now())
+        return _json(self._now(self.guard.audience(request) or ""))
 
-    def _now(self) -> dict[str, Any]:
-        """The status; releases have a unit where all spaces have the same."""
+    def _now(self, audience: str) -> dict[str, Any]:
+        """The status, all of it or what an audience may see; releases have a unit where all spaces have the same."""
         units = {"" if s.states is None else s.states.unit for s in self.core.spaces.values()}
-        return self.core.stats.status(self.core.spaces[""].ceiling, units.pop() if len(units) == 1 else "")
+        stats = self.core.audiences[audience] if audience else self.core.stats
+        return stats.status(self.core.spaces[audience].ceiling, units.pop() if len(units) == 1 else "")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: the status, once a second."""
         if self._watchers >= MAX_WATCHERS:
             return _error(503, "too many watchers")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **HEADERS})
+        audience = self.guard.audience(request) or ""
         self._watchers += 1
         try:
             await response.prepare(request)
             while not self._stop.is_set():
-                status = msgspec.json.encode(self._now())
+                status = msgspec.json.encode(self._now(audience))
                 async with asyncio.timeout(BODY_TIMEOUT_S):
                     await response.write(b"data: " + status + b"\n\n")
                 await asyncio.sleep(EVENT_EVERY_S)

@@ -53,6 +53,7 @@ class Where(NamedTuple):
     stream: str = ""
     target: str = ""
     form: OutFormat = "plain"
+    audiences: tuple[tuple[str, str], ...] = ()  # behind the policy, each with its topic
 
 
 class OnItsWay(NamedTuple):
@@ -64,10 +65,20 @@ class OnItsWay(NamedTuple):
 
 
 class MqttGateway:
-    def __init__(self, core: Core, routes: Sequence[Route], settings: BrokerSettings, home: Home | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        routes: Sequence[Route],
+        settings: BrokerSettings,
+        home: Home | None = None,
+        audiences: Sequence[Route] = (),
+    ) -> None:
+        """audiences: routes of the spaces of audiences; their source is that of the readings behind them."""
         self.core, self.routes, self.settings, self.home = core, list(routes), settings, home
+        self.audiences = list(audiences)
         others = [settings.status_topic] if settings.status_topic else []
-        topics.check(self.routes, *others, *([f"{home.prefix}/#"] if home is not None else []))
+        others += [f"{home.prefix}/#"] if home is not None else []
+        topics.check(self.routes, *others, audiences=self.audiences)
         if core.serving.clock:
             core.outlets.append(self)
         if home is not None:
@@ -229,13 +240,16 @@ class MqttGateway:
         left = iter(outcomes)
         for message in messages:
             where: Where = message.note
-            bodies = [
-                self.core.spaces[r.space].body(o.message, where.form, r.owntracks)
-                for r, o in zip(message.readings, left, strict=False)
-                if isinstance(r, Reading) and o.status is wanted and o.message is not None
-            ]
-            limit = self._packet - len(where.target.encode())
-            out += [(where.stream, where.target, payload) for payload in joined(bodies, limit)]
+            pairs = zip(message.readings, left, strict=False)
+            told = [(r, o) for r, o in pairs if isinstance(r, Reading) and o.status is wanted]
+            for audience, target in (("", where.target), *where.audiences):
+                bodies = [
+                    self.core.spaces[audience or r.space].body(mine.message, where.form, r.owntracks)
+                    for r, o in told
+                    if (mine := o.of(audience)) is not None and mine.message is not None
+                ]
+                limit = self._packet - len(target.encode())
+                out += [(where.stream, target, payload) for payload in joined(bodies, limit)]
         return out
 
     def _message(self, m: Heard) -> Message:
@@ -249,7 +263,12 @@ class MqttGateway:
             if stream is not None and route.carries(stream):
                 target = route.output(stream)
                 read = partial(self.core.scheduler.read, space=route.space, stream=stream)
-                return Where(read, stream, target, route.form)
+                behind = tuple(
+                    (other.space, other.output(stream))
+                    for other in self.audiences
+                    if other.source == route.source and other.carries(stream)
+                )
+                return Where(read, stream, target, route.form, behind)
         return Where(lambda _: Refusal.stream)
 
     # --- releases out ----------------------------------------------------------------------------------
@@ -258,8 +277,8 @@ class MqttGateway:
         """As an outlet, under a clock: whatever is released, on the topics of the first route of its space."""
         out: list[Outgoing] = []
         for s, _, _, message in releases:
-            route = next(r for r in self.routes if r.space == s.space)
-            if message is not None and route.carries(s.name):
+            route = next((r for r in (*self.routes, *self.audiences) if r.space == s.space), None)
+            if message is not None and route is not None and route.carries(s.name):
                 body = self.core.spaces[s.space].body(message, route.form)
                 out.append((s.name, route.output(s.name), body))
         return out

@@ -173,11 +173,12 @@ class Sink:
 
     form: Format
 
-    def __init__(self, core: Core, out: BinaryIO, per_reading: bool = False) -> None:
-        self.core, self.out, self.per_reading = core, out, per_reading
+    def __init__(self, core: Core, out: BinaryIO, per_reading: bool = False, audience: str = "") -> None:
+        """audience: whose releases are written; "": the finest."""
+        self.core, self.out, self.per_reading, self.audience = core, out, per_reading, audience
         self.states, self.climbs = core.spaces[""].states, core.spaces[""].rule is not None
         self.map = self.states is not None and self.states.is_map
-        self.bits_before = core.store.total_bits()  # of all streams, when the run began
+        self.bits_before = core.store.total_bits(audience)  # of all streams, when the run began
         self.steps = 0  # written, each once
         self._far, self._measured = 0.0, 0  # from readings to releases, in all
         self._since: dict[str, int] = {}  # first step of each stream drawn in this run, all of these are written
@@ -201,14 +202,14 @@ class Sink:
             if isinstance(message.found, Refusal):
                 continue
             for given, outcome in zip(message.found, message.outcomes or (), strict=False):
-                release = outcome.release
-                if release is None or isinstance(given, Refusal):
+                mine = outcome.of(self.audience)
+                if isinstance(given, Refusal) or mine is None or (release := mine.release) is None:
                     continue
-                first = self._is_new(given, outcome.status is Status.released)
+                first = self._is_new(given, mine.status is Status.released)
                 if first:
                     new.append((given.point, release))
                 if first or self.per_reading:
-                    told.append(outcome)
+                    told.append(mine)
         self._count(new)
         self.out.write(self._lines(told))
         self.out.flush()
@@ -280,9 +281,10 @@ def run(
     form: Literal["auto"] | Format = "auto",
     columns: Mapping[str, str] | None = None,
     per_reading: bool = False,
+    audience: str = "",
 ) -> Sink:
     """Release everything in `source`. Counts are in `core.stats`."""
-    sink, read = Sink(core, out, per_reading), None
+    sink, read = Sink(core, out, per_reading, audience), None
     for lines in lines_of(source):
         messages: list[Message] = []
         for i, line in enumerate(lines):

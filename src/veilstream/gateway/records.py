@@ -38,6 +38,17 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     release: Release | None = None
     message: bytes | None = None
     blind: bool = False  # drawn without looking at the reading: the stream is at its ceiling
+    coarser: "dict[str, Outcome] | None" = None  # of the same step, by audience; one that has none never will
+
+    def of(self, audience: str) -> "Outcome | None":
+        """What an audience has of the step, however many are between it and the reading; "": this."""
+        if not audience:
+            return self
+        for name, coarser in (self.coarser or {}).items():
+            found = coarser if name == audience else coarser.of(audience)
+            if found is not None:
+                return found
+        return None
 
 
 class Receipt(NamedTuple):

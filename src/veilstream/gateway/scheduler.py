@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from veilstream.control.uniforms import SecureUniforms, Uniforms
@@ -20,6 +21,7 @@ from veilstream.gateway.wire import MAX_BYTES, Opens, Point, Reading, Refusal, d
 from veilstream.model.histories import BLIND
 
 AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default of max_ahead with and without a period
+StreamOf = Callable[[Key], Stream]
 Find = Callable[[Stream, int], "tuple[bytes | None] | None"]  # the logged release of a step, as Store.find
 
 
@@ -51,6 +53,8 @@ class Scheduler:
                 "the truth may have moved on since; serve it without a clock"
             )
         self.spaces, self.serving, self.now = dict(spaces), serving, now
+        self.own = [name for name, s in spaces.items() if s.finer is None]  # that look at readings
+        self.audiences = {name: [k for k, s in spaces.items() if s.finer == name] for name in spaces}
         self._uniforms = uniforms or SecureUniforms()
 
     def read(
@@ -61,7 +65,7 @@ class Scheduler:
         return parse(data, own.grid, stream, space, serving.max_bytes, own.columns, serving.opens)
 
     def decide(
-        self, readings: Sequence[Reading | Refusal], stream_of: Callable[[Key], Stream], find: Find, room: int
+        self, readings: Sequence[Reading | Refusal], stream_of: StreamOf, find: Find, room: int
     ) -> tuple[list[Outcome], Batch]:
         """One outcome per reading, and what must be committed before they hold. At most `room` new streams."""
         outcomes: list[Outcome] = [None] * len(readings)  # type: ignore[list-item]
@@ -79,7 +83,7 @@ class Scheduler:
             if job.times and not clock and (first := job.decides(r.step)) is not None:
                 repeats.append((i, first))
             elif (done := self._closed(job.stream, r, job.last, find)) is not None:
-                outcomes[i] = done
+                outcomes[i] = self._with_coarser(done, r, stream_of, find)
             elif job.stream.id is None and not job.places and room <= 0:
                 outcomes[i] = Outcome(Refusal.too_many_streams)
             else:
@@ -100,18 +104,73 @@ class Scheduler:
             if clock:
                 self._hold(self.spaces[name], those, symbols.tolist(), outcomes)
             else:
-                self._draw(self.spaces[name], those, symbols, outcomes, batch)
+                self._draw(name, those, symbols, outcomes, batch, stream_of)
         for i, first in repeats:
-            outcomes[i] = Outcome(Status.repeated, outcomes[first].release, outcomes[first].message)
+            drawn = outcomes[first]
+            outcomes[i] = Outcome(Status.repeated, drawn.release, drawn.message, coarser=drawn.coarser)
         return outcomes, batch
 
     def _draw(
-        self, space: Space, jobs: list[Job], symbols: NDArray[np.int64], outcomes: list[Outcome], batch: Batch
+        self,
+        name: str,
+        jobs: list[Job],
+        symbols: NDArray[np.int64],
+        outcomes: list[Outcome],
+        batch: Batch,
+        stream_of: StreamOf | None,
     ) -> None:
-        released, rows = space.advance(jobs, symbols, self._uniforms, self.serving.clock)
+        """The releases of these jobs, and from them those of every audience behind: one batch, so one transaction."""
+        space, before = self.spaces[name], [job.stream.last_step for job in jobs]
+        released, rows, y = space.advance(jobs, symbols, self._uniforms, self.serving.clock)
         batch.releases += rows
-        for place, outcome in zip([place for job in jobs for place in job.places], released, strict=True):
-            outcomes[place] = outcome
+        places = [place for job in jobs for place in job.places]
+        coarser: list[dict[str, Outcome]] = [{} for _ in places]
+        for audience in self.audiences[name]:
+            assert stream_of is not None
+            self._draw_behind(audience, jobs, before, y, coarser, batch, stream_of)
+        for place, outcome, behind in zip(places, released, coarser, strict=True):
+            outcomes[place] = structs.replace(outcome, coarser=behind) if behind else outcome
+
+    def _draw_behind(
+        self,
+        audience: str,
+        jobs: list[Job],
+        before: list[int | None],
+        y: NDArray[np.int64],
+        coarser: list[dict[str, Outcome]],
+        batch: Batch,
+        stream_of: StreamOf,
+    ) -> None:
+        """The releases of an audience, each from the finer one of its step: a symbol, read by nobody else."""
+        mine, end = list[Job](), 0
+        for job, last in zip(jobs, before, strict=True):
+            s, first, end = stream_of((audience, job.stream.name)), end, end + len(job.times)
+            new = [i for i, (step, _) in enumerate(job.times) if s.last_step is None or step > s.last_step]
+            if new:
+                if s.last_step != last:
+                    self.spaces[audience].absent(s, job.times[new[0]][0] if s.last_step is None else s.last_step + 1)
+                mine.append(Job(s, s.last_step, [first + i for i in new], [job.times[i] for i in new]))
+        if not mine:
+            return
+        mine.sort(key=Job.length)
+        at = [place for job in mine for place in job.places]
+        batch.streams += [job.stream for job in mine]
+        found: list[Outcome] = [None] * len(y)  # type: ignore[list-item]
+        self._draw(audience, mine, y[at], found, batch, stream_of)
+        for i in at:
+            coarser[i][audience] = found[i]
+
+    def _with_coarser(self, done: Outcome, r: Reading, stream_of: StreamOf, find: Find) -> Outcome:
+        """A release of the log with what audiences have of the same step: nothing is drawn for them."""
+        if done.status is not Status.repeated or not self.audiences[r.space]:
+            return done
+        found = {}
+        for audience in self.audiences[r.space]:
+            row = find(stream_of((audience, r.stream)), r.step)
+            if row is not None:
+                own = Outcome(Status.repeated, None if row[0] is None else decode(row[0]), row[0])
+                found[audience] = self._with_coarser(own, structs.replace(r, space=audience), stream_of, find)
+        return structs.replace(done, coarser=found) if found else done
 
     def _closed(self, s: Stream, r: Reading, last: int | None, find: Find) -> Outcome | None:
         """The outcome of a reading whose step needs no draw: released before, closed, or too far ahead."""
@@ -152,19 +211,21 @@ class Scheduler:
                     mine.faults += symbol == BLIND
                 outcomes[place] = Outcome(Status.waiting)
 
-    def tick(self, space: str, step: int, streams: list[Stream]) -> tuple[list[Outcome], Batch]:
+    def tick(
+        self, space: str, step: int, streams: list[Stream], stream_of: StreamOf | None = None
+    ) -> tuple[list[Outcome], Batch]:
         """The draws of `step` for these streams of the space, whether a reading came or not."""
         S = self.spaces[space]
         symbols = np.array([self._clocked(S, s, step) for s in streams], dtype=np.int64)
         outcomes: list[Outcome] = [None] * len(streams)  # type: ignore[list-item]
-        batch = Batch(streams=streams)
+        batch = Batch(streams=list(streams))
         at, jobs = (step, S.grid.time(step)), []
         for i, s in enumerate(streams):
             points = [] if S.rule is None else [_waiting(s.private, step, S.encoder.width)]
             read = (BLIND, s.private.pending_symbol)[s.private.pending_step == step]
             jobs.append(Job(s, s.last_step, [i], [at], points, read))
         if jobs:
-            self._draw(S, jobs, symbols, outcomes, batch)
+            self._draw(space, jobs, symbols, outcomes, batch, stream_of)
         return outcomes, batch
 
     def _clocked(self, S: Space, s: Stream, step: int) -> int:

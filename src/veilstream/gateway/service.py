@@ -48,7 +48,7 @@ def _serve(spec: ServeSpec) -> None:
             to, home = spec.broker(store.id), None
             if spec.homeassistant:
                 home = Home(spaces, spec.status_topic, spec.discovery_prefix)
-            gateway = MqttGateway(core, topics, to, home)
+            gateway = MqttGateway(core, topics, to, home, spec.shared(spaces, topics))
             parts["mqtt"] = gateway.run
         if http is not None:
             from veilstream.gateway.http import HttpGateway
@@ -60,7 +60,7 @@ def _serve(spec: ServeSpec) -> None:
             onwards = Forwarder(core, forward)
             core.outlets.append(onwards)
             parts["forward"] = onwards.run
-        for name in spaces if spec.clock else ():
+        for name in core.scheduler.own if spec.clock else ():
             parts[f"clock {name}".strip()] = Clock(core, name).run
         run(parts, core.stats)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilstream.control.accountant import Streams
+from veilstream.control.cascade import BehindFilter
 from veilstream.control.feedback import Excess, Feedback
 from veilstream.control.mechanism import SILENT, MeterName
 from veilstream.control.uniforms import Uniforms
@@ -59,9 +60,14 @@ class Space:
         meter: MeterName | None = None,
         force: bool = False,
         seals: Seals | None = None,
+        finer: "tuple[str, Space] | None" = None,
     ) -> None:
-        """meter: exact unless told. seals: encrypts OwnTracks that goes out."""
-        self.encoder = e = encoder_of(artefact)
+        """meter: exact unless told. seals: encrypts OwnTracks that goes out. finer: of an audience, the name and space
+        of the policy whose releases it looks at."""
+        if finer is not None:
+            meter = _audience_meter(artefact, finer[1], meter)
+        self.finer = None if finer is None else finer[0]
+        self.encoder = e = encoder_of(artefact, finer is not None)
         if artefact.study_only and not force:
             raise InputError(
                 f"study only, not for release: {'; '.join(artefact.study_only)} (`force=True` to do it anyway)"
@@ -93,6 +99,11 @@ class Space:
                 sent = as_owntracks(release, self.encoder.accuracy(release), topic)
                 return sent if self.seals is None else self.seals(sent)
         return message
+
+    def absent(self, s: Stream, step: int) -> None:
+        """A stream of an audience that missed finer releases, to go on at this step: of these it knows nothing."""
+        if isinstance(meter := self.mechanism.meter, BehindFilter):
+            s.belief = meter.settled(np.array([step])).tobytes()
 
     # --- what is kept ------------------------------------------------------------------------------------
 
@@ -134,8 +145,9 @@ class Space:
 
     def advance(
         self, jobs: list[Job], x: NDArray[np.int64], uniforms: Uniforms, clock: bool
-    ) -> tuple[list[Outcome], list[LogRow]]:
-        """Outcomes of jobs, longest first, in the order of their places, and what the log keeps; x: symbols."""
+    ) -> tuple[list[Outcome], list[LogRow], NDArray[np.int64]]:
+        """Outcomes of jobs, longest first, in the order of their places, what the log keeps, and the symbols that were
+        released; x: those that were read."""
         read = x if jobs[0].read is None else np.array([job.read for job in jobs])
         points = [p for job in jobs for p in job.points]
         feedback = None if self.rule is None else (self._account(self.rule, jobs), self.encoder.errors(points, read))
@@ -162,7 +174,7 @@ class Space:
                 outcomes.append(Outcome(status, release, message, unseen))
                 rows.append((s, step, total, message))
             first = end
-        return outcomes, rows
+        return outcomes, rows, y
 
     def _rounds(
         self, jobs: list[Job], x: NDArray[np.int64], uniforms: Uniforms, feedback: tuple[Excess, Error] | None
@@ -213,3 +225,23 @@ class Space:
         last = [job.times[0][0] if job.stream.last_step is None else job.stream.last_step for job in jobs]
         excess, mark = (np.array([getattr(job.stream.private, k) for job in jobs]) for k in ("excess", "mark"))
         return Excess(rule, excess, mark, np.array(last))
+
+
+def _audience_meter(artefact: "Artefact", finer: Space, meter: MeterName | None) -> MeterName | None:
+    """The meter of an audience behind this space; raises where it is not made for it.
+
+    Beyond its ceiling the finer one draws without looking, which nobody behind it can see: the law that an exact meter
+    assumes is no longer that of the releases, so the worst case is charged.
+    """
+    if artefact.finer is None:
+        raise InputError("an audience needs a policy made behind the finer one: veil solve MODEL --behind FINER.veil")
+    if artefact.finer.sha256 != finer.binding.policy:
+        raise InputError("it was made behind another policy than the one it is served with; solve it behind this one")
+    if finer.ceiling is None:
+        return meter
+    if not finer.mechanism.open.all():
+        raise InputError(
+            "a `ceiling` silences a policy with a limit at every step, and the audiences behind it would see when: "
+            "leave out the ceiling, or the audience"
+        )
+    return "capacity"

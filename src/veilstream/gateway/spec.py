@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -18,6 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from veilstream.errors import InputError
 
 if TYPE_CHECKING:
+    from veilstream.gateway.audience import AudienceSpec
     from veilstream.gateway.broker import BrokerSettings
     from veilstream.gateway.forward import ForwardSettings
     from veilstream.gateway.guard import HttpSettings
@@ -55,6 +57,13 @@ class StoreSpec:
     max_ahead: int | None = _option(None, "Steps a reading may lie ahead.", RELEASE)
     force: bool = _option(False, "Run a model marked study only.", RELEASE)
     idle: Sequence[str] = _option((), "In the store, not served this time.", RELEASE, metavar="SPACE")
+    audience: Sequence[str] = _option(
+        (),
+        "One more audience, whose releases are drawn from the finer ones (veil solve --behind). Keys: name, out, "
+        "ceiling, token-file.",
+        RELEASE,
+        metavar="'POLICY [KEY=VALUE ...]'",
+    )
 
     def space_of(self, policy: File, columns: str | None = None, seals: Seals | None = None) -> Space:
         """columns: names of the fields of its messages (default: as the policy's data was fitted)."""
@@ -74,6 +83,17 @@ class StoreSpec:
             except InputError:  # a file may say anything
                 space.columns = {}
         return space
+
+    @cached_property
+    def audiences(self) -> list[AudienceSpec]:
+        from veilstream.gateway.audience import AudienceSpec
+
+        return [AudienceSpec.read(text) for text in self.audience]
+
+    def with_audiences(self, spaces: Mapping[str, Space], seals: Seals | None = None) -> dict[str, Space]:
+        from veilstream.gateway.audience import with_audiences
+
+        return with_audiences(spaces, self.audiences, self.force, seals)
 
     def open_store(self, policy: File, spaces: Mapping[str, Space], say: Callable[[str], None]) -> Store:
         from veilstream.gateway.database import MEMORY
@@ -201,7 +221,7 @@ class ServeSpec(StoreSpec, ClusterSpec):
                 "which policy? give its file: veil serve policy.veil, or policy = ... in `config=veil.toml`"
             )
         if self.nats is not None:
-            for name in ("mqtt", "http", "store", "no_store", "forward"):
+            for name in ("mqtt", "http", "store", "no_store", "forward", "audience"):
                 if getattr(self, name):
                     raise InputError(
                         f"`{name}` does not go with `nats`, whose workers keep their memory in the cluster"
@@ -216,6 +236,12 @@ class ServeSpec(StoreSpec, ClusterSpec):
                 raise InputError(f"`{name}` needs `mqtt=HOST`")
         if self.http is None and self.owntracks is not None:
             raise InputError("`owntracks` needs `http=PORT`")
+        for audience in self.audiences:
+            if (audience.out is None or self.mqtt is None) and (audience.token_file is None or self.http is None):
+                raise InputError(
+                    f"`audience` {audience.name!r} would get nothing: give it out=TOPIC with `mqtt=HOST`, or "
+                    "token-file=FILE with `http=PORT`"
+                )
 
     @property
     def forward_url(self) -> str | None:
@@ -259,7 +285,20 @@ class ServeSpec(StoreSpec, ClusterSpec):
 
     def spaces(self, files: Mapping[str, File]) -> dict[str, Space]:
         seals = self._seals()
-        return {name: self.space_of(file, self.columns, seals) for name, file in files.items()}
+        own = {name: self.space_of(file, self.columns, seals) for name, file in files.items()}
+        return self.with_audiences(own, seals)
+
+    def shared(self, spaces: Mapping[str, Space], routes: Sequence[Route]) -> list[Route]:
+        """The topics of audiences: of the same streams as the readings behind them."""
+        from veilstream.gateway.audience import root
+        from veilstream.gateway.topics import Route
+
+        found = []
+        for audience in self.audiences:
+            if audience.out is not None:
+                source = next(r.source for r in routes if r.space == root(spaces, audience.name))
+                found.append(Route(source, audience.out, audience.name, self.out_format))
+        return found
 
     def serving(self) -> Serving:
         from veilstream.gateway.scheduler import Serving
@@ -288,7 +327,8 @@ class ServeSpec(StoreSpec, ClusterSpec):
         url = place(self.http if ":" in self.http else f":{self.http}", "http")
         port = PORTS["http"] if url.port is None else url.port
         token = secret("VEIL_TOKEN", self.token_file)
-        return HttpSettings(port, url.hostname or "127.0.0.1", token, self.owntracks, self.ingress)
+        theirs = {a.name: secret("", a.token_file) or "" for a in self.audiences if a.token_file is not None}
+        return HttpSettings(port, url.hostname or "127.0.0.1", token, self.owntracks, self.ingress, theirs)
 
     def receiver(self) -> ForwardSettings | None:
         if self.forward_url is None:

@@ -36,6 +36,9 @@ from veilstream.units import counted
 
 PAGE = 4096  # streams read at once
 MAIL = 1000  # outbox entries read at once
+AUDIENCE = "finer"  # begins a key: the space whose releases an audience's are made from
+NOT_BEHIND = f"space NOT IN (SELECT substr(key, {len(AUDIENCE) + 2}) FROM meta WHERE key GLOB '{AUDIENCE} *')"
+OF = "space = ?", f"? = '' AND {NOT_BEHIND}"
 MOST_UNHANDLED = 10_000  # messages of which something is kept
 PROBE_BYTES = 1 << 18  # as a large commit
 
@@ -98,7 +101,7 @@ class Store(Rows):
 
     def _check_served(self, bindings: Mapping[str, Binding], idle: Collection[str] | None) -> None:
         for name in self.spaces():
-            if idle is not None and name not in bindings and name not in idle:
+            if idle is not None and name not in bindings and name not in idle and not self._is_audience(name):
                 n = self.file.db.execute("SELECT count(*) FROM streams WHERE space = ?", (name,)).fetchone()[0]
                 if n:
                     raise StoreError(
@@ -106,6 +109,17 @@ class Store(Rows):
                         "served: under another name their steps would be drawn a second time. Give its route this "
                         f"name ('IN OUT POLICY {name}'), leave them alone with `idle={name}`, or take another `store`"
                     )
+
+    def is_behind(self, name: str, finer: str | None) -> None:
+        """Whose releases those of a space are made from; None: it looks at readings."""
+        if finer is not None:
+            self.note(f"{AUDIENCE} {name}", finer)
+        elif self._is_audience(name):  # it was one once
+            self.file.write("DELETE FROM meta WHERE key = ?", [(f"{AUDIENCE} {name}",)])
+
+    def _is_audience(self, name: str) -> bool:
+        """Nothing is drawn for it but from a finer release of the same step, and that is drawn once."""
+        return bool(self.read("SELECT 1 FROM meta WHERE key = ?", (f"{AUDIENCE} {name}",)))
 
     def _bind(self, space: str, new: Binding, serial: int) -> bool:
         """A changed policy keeps steps and meter; its memory starts afresh, beliefs too if the chain changed."""
@@ -146,20 +160,23 @@ class Store(Rows):
         """Streams with an id beyond `after`, in order of id, without those that are forgotten."""
         return self.select_streams(f"WHERE id > ? AND {KNOWN} ORDER BY id LIMIT ?", (after, limit))
 
-    def count_streams(self) -> int:
-        return int(self.read(f"SELECT count(*) FROM streams WHERE {KNOWN}")[0][0])
+    # audience: of that one alone; "": of all that look at readings, which are what anybody can learn
 
-    def total_bits(self) -> float:
+    def count_streams(self, audience: str = "") -> int:
+        query = f"SELECT count(*) FROM streams WHERE {KNOWN} AND {OF[not audience]}"
+        return int(self.read(query, (audience,))[0][0])
+
+    def total_bits(self, audience: str = "") -> float:
         """What all streams together have leaked."""
-        return float(self.read("SELECT total(total) FROM streams")[0][0])
+        return float(self.read(f"SELECT total(total) FROM streams WHERE {OF[not audience]}", (audience,))[0][0])
 
-    def latest(self, limit: int) -> list[bytes]:
+    def latest(self, limit: int, audience: str = "") -> list[bytes]:
         """The last message of the streams that were made last."""
         query = (
             "streams s JOIN releases r ON r.stream = s.id AND r.step = s.last_step "
-            "WHERE r.message IS NOT NULL ORDER BY s.id DESC LIMIT ?"
+            f"WHERE r.message IS NOT NULL AND {OF[not audience]} ORDER BY s.id DESC LIMIT ?"
         )
-        return [message for message in self.releases(query, (limit,)) if message is not None]
+        return [message for message in self.releases(query, (audience, limit)) if message is not None]
 
     def unsent(self, after: int = 0, limit: int = MAIL, forward: bool = False) -> list[tuple[int, str, bytes]]:
         """What is not yet confirmed, with ids beyond `after`: id, topic (the stream of what is forwarded), payload."""

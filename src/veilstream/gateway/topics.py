@@ -67,9 +67,13 @@ class Route:
         return re.sub("[+#]", lambda _: next(parts), self.target)
 
 
-def check(routes: list[Route], *more_outputs: str) -> None:
-    """No output may come back as input, and no topic may have two policies."""
-    outputs = [r.target for r in routes] + list(more_outputs)
+def check(routes: list[Route], *more_outputs: str, audiences: Sequence[Route] = ()) -> None:
+    """No output may come back as input, no topic may have two policies, and no audience may get another's releases."""
+    for i, route in enumerate(audiences):
+        for other in (*routes, *audiences[:i]):
+            if overlap(route.target, other.target):
+                raise InputError(f"{route.target!r} of the audience {route.space!r} overlaps with {other.target!r}")
+    outputs = [r.target for r in (*routes, *audiences)] + list(more_outputs)
     for route in routes:
         for target in outputs:
             if overlap(route.source, target):

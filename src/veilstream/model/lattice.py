@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from veilstream.errors import InputError
 from veilstream.model.distortion import EARTH_RADIUS_KM
@@ -108,17 +108,20 @@ class Lattice:
         """Cells from each anchor to each of these, n x axes, the short way around the earth."""
         return self.seen(anchor, packed)[0]
 
-    def seen(self, anchor: Index, packed: Index) -> tuple[Index, Array]:
-        """`offset`, and how wide the anchor's columns are at each of these, in rows."""
+    def seen(self, anchor: Index, packed: Index) -> tuple[Index, Array, Array]:
+        """`offset`; where in its cell each of these is, in cells from the middle; and how wide the anchor's columns are
+        there, in rows."""
         if self.axes == 1:
-            return self.nearest(packed) - anchor, np.ones(len(packed))
+            return self.nearest(packed) - anchor, np.zeros((len(packed), 1)), np.ones(len(packed))
         lat, lon = self.decode(packed).T
         width = self.width(anchor[:, 0])
-        columns = np.rint(lon / width).astype(np.int64) - anchor[:, 1]
+        exact = np.array((lat / self.height, lon / width)).T
+        cell = np.rint(exact)
+        rows, columns = (cell.astype(np.int64) - anchor).T
         around = np.rint(360 / width).astype(np.int64)
         columns = (columns + around // 2) % around - around // 2
-        rows = np.rint(lat / self.height).astype(np.int64) - anchor[:, 0]
-        return np.array((rows, columns)).T, np.asarray(width * np.cos(np.radians(lat)) / self.height)
+        stretch = width * np.cos(np.radians(lat)) / self.height
+        return np.array((rows, columns)).T, exact - cell, np.asarray(stretch)
 
     def moved(self, anchor: Index, offset: Index) -> Index:
         """The anchor nearest to the cell that lies so far from each anchor."""
@@ -129,6 +132,13 @@ class Lattice:
         row = np.minimum(np.maximum(row, -last), last)
         lon = ((anchor[:, 1] + offset[:, 1]) * self.width(anchor[:, 0]) + 180) % 360 - 180
         return np.array((row, np.rint(lon / self.width(row)).astype(np.int64))).T
+
+    def shifts(self, anchor: Index, offset: Index) -> NDArray[np.bool_]:
+        """Whether the anchor's columns end on the way, so that `moved` rounds: k x m, of k x m x axes."""
+        if self.axes == 1:
+            return np.zeros(offset.shape[:-1], bool)
+        row = anchor[:, :1]
+        return np.asarray(self.width(row) != self.width(row + offset[..., 0]))
 
     def shared(self, anchor: Index, offset: Index) -> Array:
         """How many cells may lie at this offset from the anchor: more than one where columns are narrower there."""

@@ -11,6 +11,7 @@ With prior b(z) = P(Z_t = z | y^{t-1}) and channel a(y|z):
 All of these take leading batch axes. Nothing else in the package writes these formulas again.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -366,3 +367,11 @@ class Problem:
         """weight * d in bits, infinite where a release is forbidden; a leading axis for every axis of `weight`."""
         weight = np.asarray(weight, dtype=float)[..., None, None]
         return np.where(self.allowed, weight * self.distortion, np.inf)
+
+
+def fingerprint(problem: Problem, weight: float) -> str:
+    """A hash of everything a solver sees of a problem at one weight."""
+    digest = hashlib.sha256(repr((problem.distortion.shape, float(weight))).encode())
+    for v in (problem.chain.transition, problem.chain.initial, problem.distortion, problem.allowed):
+        digest.update(np.ascontiguousarray(v).tobytes())
+    return digest.hexdigest()

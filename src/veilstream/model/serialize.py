@@ -72,3 +72,19 @@ def restore_constraint(meta: Mapping[str, Any]) -> Constraint:
     if pair and not (isinstance(pair[0], Average | Budget) and isinstance(pair[1], Instantaneous)):
         raise InputError("a constraint of both kinds is an average or a budget, and a limit at every step")
     return found
+
+
+def plain(value: Any) -> Any:
+    """A provenance entry as JSON can hold it; what it cannot hold becomes text."""
+    match value:
+        case dict():
+            return {str(k): plain(v) for k, v in value.items()}
+        case list() | tuple():
+            return [plain(v) for v in value]
+        case None | bool() | str() | int():
+            return value
+        case float() if np.isfinite(value):
+            return float(value)
+        case np.ndarray() | np.generic():
+            return plain(value.tolist())
+    return str(value)

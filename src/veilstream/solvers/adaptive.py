@@ -115,22 +115,7 @@ def climb(
     if problem.n_outputs**2 * problem.n_states * problem.chain.phases > LARGEST:
         raise InputError(f"a ladder over {problem.n_states} states is too large; fit fewer")
 
-    def felt(p: Point) -> float:
-        return p.distortion if replay is None else replay.error(p.policy)
-
-    solver = solver.windowed()
-    [bottom] = exact_end(problem, solver)
-    floor = felt(bottom)
-    if floor >= limit:
-        raise InputError(
-            f"a ladder cannot keep {limit:.4g}: the most accurate release has an error of {floor:.4g} on average; "
-            "ask for more than that, or fit more states"
-        )
-    weights = first_weights(problem, LOOKS)
-    rough = [felt(p) for p in solver.rough(problem).at(problem, weights, progress)]
-    wanted = [share * limit for share in SHARES if floor * APART < share * limit < max(rough)]
-    points = [bottom, *solver.at(problem, _weights_at(wanted, weights, np.array(rough)), progress)]
-    pairs = _rising([(felt(p), p) for p in points])
+    pairs = _pairs(problem, solver.windowed(), limit, replay, progress)
     allowed = [(d, p) for d, p in pairs if p.leakage <= (np.inf if max_bits is None else max_bits)]
     if not allowed:
         raise InputError(
@@ -150,6 +135,28 @@ def climb(
     served, unserved = _served(policies[0], problem, replay, rule)
     kept = tuple(replace(p, policy=q) for (_, p), q in zip(allowed, policies, strict=True))
     return Climb(ladder, kept, tuple(d for d, _ in allowed), served, unserved, len(pairs) - len(allowed))
+
+
+def _pairs(
+    problem: Problem, solver: Solver, limit: float, replay: Replay | None, progress: Progress | None
+) -> list[tuple[float, Point]]:
+    """The errors that rungs around the limit have, and the rungs, by rising error."""
+
+    def felt(p: Point) -> float:
+        return p.distortion if replay is None else replay.error(p.policy)
+
+    [bottom] = exact_end(problem, solver)
+    floor = felt(bottom)
+    if floor >= limit:
+        raise InputError(
+            f"a ladder cannot keep {limit:.4g}: the most accurate release has an error of {floor:.4g} on average; "
+            "ask for more than that, or fit more states"
+        )
+    weights = first_weights(problem, LOOKS)
+    rough = [felt(p) for p in solver.rough(problem).at(problem, weights, progress)]
+    wanted = [share * limit for share in SHARES if floor * APART < share * limit < max(rough)]
+    points = [bottom, *solver.at(problem, _weights_at(wanted, weights, np.array(rough)), progress)]
+    return _rising([(felt(p), p) for p in points])
 
 
 def first_rung(felt: Array, readings: Array, limit: float, sure: float = SURE) -> int:

@@ -20,12 +20,13 @@ from veilstream.model.information import Array, Index
 from veilstream.model.lattice import Lattice
 from veilstream.solvers.frame import REACH, Found, FrameSweep, Kernel
 from veilstream.solvers.places import History, PlaceSweep
+from veilstream.solvers.search import ELASTIC, LONGEST, rise, root
 
-FINENESS = 2.0, 6.0  # cells to a mean limit, to one at every step
+FINENESS = 2.0, 3.0  # cells to a mean limit, to one at every step
 FINEST_KM = 0.02  # of cells: what a phone's position is good for
-MOST_REACH_KM = 40.0  # of a frame with a limit at every step: columns are even over so much of the earth
+MOST_KM = 40.0 / REACH[2]  # of a cell, where there is a limit at every step: columns are even over 40 km
 WEIGHTS = {False: (1e-3, 1e3), True: (0.02, 30.0)}  # bits, of an error as large as the limit; with history
-ROUNDS = {False: 24, True: 8}
+ROUNDS = 12
 CLOSE = 0.995  # of the limit: near enough
 SURE = 1.0  # standard errors to spare
 RUNGS = 2.0 ** (np.arange(-4, 5) / 2)  # weights of a ladder, times that of the limit
@@ -107,7 +108,9 @@ def solve_ladder(basis: Basis, average: float, every: int, tell: Tell | None = N
     bottom = basis.finder(_spacing(basis, average, None), average).at(0.0)[0]
     trials = [bottom]
     for k, factor in enumerate(RUNGS[::-1]):
-        trial, warm = finder.at(float(factor) * middle.frame.weight, warm)
+        trial = middle  # which solved again may lie just beyond the limit
+        if factor != 1:
+            trial, warm = finder.at(float(factor) * middle.frame.weight, warm)
         if trial.error >= APART * trials[-1].error:
             trials.append(trial)
         if tell:
@@ -134,12 +137,7 @@ def _spacing(basis: Basis, average: float | None, every: float | None) -> float:
     if basis.axes == 2 and spacing < FINEST_KM:
         least = FINEST_KM * 1000 * (FINENESS[0] if every is None else FINENESS[1])
         raise Infeasible("a phone does not know its place as finely as that", f"ask for {least:g} m or more")
-    if every is not None and basis.axes == 2 and spacing * REACH[2] > MOST_REACH_KM:
-        raise Infeasible(
-            f"a limit of {every:g} km at every step is too wide for one public lattice",
-            f"ask for at most {MOST_REACH_KM * FINENESS[1] / REACH[2]:.3g} km, or for a mean",
-        )
-    return spacing
+    return spacing if every is None or basis.axes == 1 else min(spacing, MOST_KM)
 
 
 def _met(finder: Finder, average: float, tell: Tell | None) -> tuple[Trial, Found | Frame]:
@@ -148,16 +146,19 @@ def _met(finder: Finder, average: float, tell: Tell | None) -> tuple[Trial, Foun
     low, high = np.log(np.array(WEIGHTS[history]) / average)
     best: tuple[Trial, Found | Frame] | None = None
     warm: Found | Frame | None = None
-    for k in range(ROUNDS[history]):
-        trial, warm = finder.at(float(np.exp((low + high) / 2)), warm)
-        error = trial.error + SURE * trial.error_se
-        if error <= average:
-            high, best = np.log(trial.frame.weight), (trial, warm)
-        else:
-            low = np.log(trial.frame.weight)
+    at, tried = float(low + high) / 2, list[tuple[float, float]]()  # log weight, log error over the limit
+    for k in range(ROUNDS):
+        trial, warm = finder.at(float(np.exp(at)), warm)
+        over = float(np.log((trial.error + SURE * trial.error_se) / average))
+        if over <= 0 and (best is None or trial.frame.weight < best[0].frame.weight):
+            best = trial, warm
         if tell:
-            tell((k + 1) / ROUNDS[history], f"weight {trial.frame.weight:.3g}")
-        if CLOSE * average <= error <= average:
+            tell((k + 1) / ROUNDS, f"weight {trial.frame.weight:.3g}")
+        if np.log(CLOSE) <= over <= 0:
+            break
+        tried.append((at, over))
+        at = float(np.clip(root(tried, rise(tried, -ELASTIC), -np.log(CLOSE) / 2, np.log(LONGEST)), low, high))
+        if at in (low, high) and (at, over) in tried:
             break
     if best is None:
         raise Infeasible(f"no frame has a mean error of {average:g}", "allow more")

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
-from veilstream.artefact import Artefact, load, provenance
-from veilstream.data.limits import Quantity, constraint_of, finer_fit, quantile_of
+from veilstream.artefact import BEHIND, Artefact, load, provenance
+from veilstream.data.limits import Quantity, constraint_of, quantile_of, remedy
 from veilstream.data.spec import Recording
 from veilstream.data.utility import Utility
 from veilstream.errors import Infeasible, InputError
 from veilstream.model.builtin import builtin_problem
-from veilstream.model.problem import Average, Both, Instantaneous, Problem
+from veilstream.model.problem import Average, Problem
 from veilstream.shown import Progress, Rows, Shown, caution, picture, watching
 from veilstream.solvers import curve as curve_of
 from veilstream.solvers import solve as solve_problem
@@ -55,6 +53,7 @@ def solve(
     show: str | None = None,
     keep_total: bool = False,
     pairs: bool = False,
+    behind: Model | None = None,
     **options: Any,
 ) -> Solution:
     """The release policy that leaks least for the utility asked for, as `veil solve` finds it.
@@ -85,12 +84,16 @@ def solve(
     show        release points of a public grid this far apart ("1km"), or "states"
     keep_total  values: releases add up to the readings in the mean
     pairs       a release may look at the last true state too
+    behind      a finer policy of the same model, or its file: releases are made from its releases, so that whoever
+                sees both learns no more than from the finer ones
     progress    a bar in notebooks; True: also in a terminal, False: none, or a function (fraction, what)
     options     of the method; memory_gb=4 refuses what needs more
 
     The `Solution` has `.leakage`, `.distortion`, `.lower_bound`, `.gap`, `.plot()` and `.save("policy.veil")`.
     """
     method = method or "causal-ba"
+    if behind is not None and (feedback is not None or keep_total or pairs or isinstance(problem, Problem)):
+        raise InputError("`behind` is for a model, and goes without `feedback`, `keep_total` and `pairs`")
     if isinstance(problem, Problem):
         limits = {"avg": avg, "max": max, "weight": weight, "budget": budget}
         for name in (k for k, v in limits.items() if v is not None):
@@ -102,7 +105,7 @@ def solve(
             return solve_problem(problem, method, window, certify, seed, tell, **options)
     limit, quantile = quantile_of(max)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
-    asked = feasible(utility, model, (avg, limit, weight, budget), quantile, show)
+    asked = feasible(utility, model, (avg, limit, weight, budget))
     total = utility.total() if keep_total else None
     if total is not None and feedback is not None:
         raise InputError("`keep_total` and `feedback` cannot be had together; give one of them")
@@ -110,7 +113,17 @@ def solve(
     every = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
     options |= {"replay": utility.replay, "held_out": utility.held_out, "total": total}
     with watching("solving", progress) as tell:
-        found = solve_problem(asked, method, window, certify, seed, tell, feedback=every, max_bits=max_bits, **options)
+        if behind is not None:
+            from veilstream.solvers.behind import Audience
+            from veilstream.solvers.behind import behind as solve_behind
+
+            options.pop("total")
+            finer = artefact_of(behind, "no policy file {!r}; make one with veil solve MODEL -o FILE")
+            found = solve_behind(Audience(finer, asked), method, window, certify, seed, tell, **options)
+        else:
+            options |= {"feedback": every, "max_bits": max_bits}
+            found = solve_problem(asked, method, window, certify, seed, tell, **options)
+    utility = utility if behind is None else replace(utility, between=None)  # of the truth, which it does not see
     found = honest(found, {} if model is None else model.provenance)
     said = {"`avg`": "" if avg is None else str(avg), "`max`": "" if limit is None else str(limit)}
     bare = [line for k, v in said.items() for line in about_limit(k, v, utility.unit, utility.blind)]
@@ -127,34 +140,16 @@ def _words(distortion: str, show: str | None, quantile: float = 1.0) -> dict[str
 
 
 def feasible(
-    utility: Utility,
-    model: Artefact | None,
-    limits: tuple[Quantity, Quantity, float | None, float | None],
-    quantile: float,
-    show: str | None,
+    utility: Utility, model: Artefact | None, limits: tuple[Quantity, Quantity, float | None, float | None]
 ) -> Problem:
-    """The problem with its limits, or the line that says how its states become fine enough for them."""
-    command = "" if model is None else str(model.provenance.get("command", ""))
-    constraint = constraint_of(utility, *limits, command)
-    every = constraint.instantaneous if isinstance(constraint, Both) else constraint
-    at_most = np.min(every.limit) if isinstance(every, Instantaneous) else None
+    """The problem with its limits, or the line that says what keeps them where its states are too coarse."""
+    constraint = constraint_of(utility, *limits, "" if model is None else str(model.provenance.get("command", "")))
     try:
         asked = utility.problem(constraint)
-    except Infeasible as line:
-        if model is None or at_most is None:
-            raise
-        raise Infeasible(
-            line.found, finer_fit(utility, model.recording, command, float(at_most), show, quantile)
-        ) from None
-    mean = asked.average
-    if isinstance(mean, Average) and mean.limit is not None:
-        try:
+        if isinstance(mean := asked.average, Average) and mean.limit is not None:
             axis_of(mean, asked, utility.replay).check(utility.unit)
-        except Infeasible as line:
-            if model is None or at_most is not None:  # finer states may be too few for the other one
-                raise
-            remedy = finer_fit(utility, model.recording, command, mean.limit, show)
-            raise Infeasible(line.found, remedy) from None
+    except Infeasible as line:
+        raise Infeasible(line.found, remedy(utility, constraint)) from None
     return asked
 
 
@@ -232,6 +227,8 @@ def utility_of(
         chain = problem.chain.lift(2) if pairs else problem.chain
         return Utility(chain, problem.distortion, "", tuple(map(str, range(problem.n_outputs)))), None
     artefact = artefact_of(model, "no model file {!r}; make one with veil fit, or use builtin:grid4x4-q2")
+    if artefact.finer is not None:
+        raise InputError(f"{model if isinstance(model, str) else 'a model'}: {BEHIND}")
     states, solved = artefact.states, artefact.problem
     if pairs and (artefact.chain.histories is not None or artefact.chain.phases > 1):
         raise InputError("`pairs` needs a chain of order 1 without a clock: fit with `order=1` `cycle='none'`")
@@ -304,4 +301,6 @@ class Asked:
             extra |= {"states": model.states, "recording": model.recording}
         if cost is not None:
             extra |= {"measure": cost.measure, "cost_unit": cost.unit}
+        if solution.behind is not None:
+            extra |= solution.behind.parts()
         return {"problem": solution.problem, "provenance": made, **extra}

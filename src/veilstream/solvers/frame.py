@@ -114,7 +114,7 @@ class FrameSweep:
         r, rho, beta = frame.moves[:groups].copy(), frame.jumps[:groups].copy(), frame.values
         alpha = np.zeros((groups, n + o.rings))
         mu = np.full((groups, n + o.rings), 1 / (n + o.rings)) * share[:, None]
-        last, forbidden = np.inf, np.isinf(replace(frame, limit=self.limit).cost(o.near))
+        last, forbidden = np.inf, distance(o.near, self.lattice.spacing) > self.limit
         figures = np.zeros(3)
         for _ in range(SWEEPS):
             e, figures = np.where(forbidden, 0, np.exp2(-(weight * d + beta[:n]))), np.zeros(3)

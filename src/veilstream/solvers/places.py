@@ -17,7 +17,7 @@ from itertools import pairwise, product
 import numpy as np
 from numpy.typing import NDArray
 
-from veilstream.control.frame import MOVING, NOWHERE, Frame
+from veilstream.control.frame import LEAST, MOVING, NOWHERE, Frame
 from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.control.offsets import Offsets, distance, length
 from veilstream.control.places import MOST_PLACES, Places
@@ -36,7 +36,6 @@ MOST_STEPS = 2500  # of the record, the latest, that frames are run along
 COPIES = 4
 NEARLY_ALL = 0.999
 FEW = 5.0  # moves, below which a law is the usual one
-LEAST_P = 1e-5
 STAYS = {0: (0.85, 0.05, 0.1), 1: (0.7, 0.2, 0.1), 2: (0.7, 0.2, 0.1)}  # stay, anywhere, near: after each wait
 USUAL = 0.5, 3.0, 1.75  # stay, cells, exponent of moves where nothing is known of them
 LEAVES = 0.02, 3.0, 1.75
@@ -233,7 +232,7 @@ class PlaceSweep:
             worth = sum(s * (K @ a.T) for s, K, a in zip(share, kernels, alpha, strict=True))
             worth = worth - (worth.diagonal() * common).sum()
             factor = np.where(allowed, np.exp2(-(weight * d + worth)), 0)
-            alpha = -np.log2(np.maximum(law @ factor.T, 1e-300))
+            alpha = -np.log2(np.maximum(law @ factor.T, LEAST))
             law, common_y = self._along(factor, law)
         leave, back = (0.02, 0.15) if places is None else (places.leave, places.back)
         places = Places(h.places, law, np.asarray(worth), common_y, leave, back, FEE, h.far)
@@ -242,22 +241,28 @@ class PlaceSweep:
             return with_moves(replace(base, places=places), usual, (usual, 0.0, usual), leaving)
         return replace(base, places=places, moves=warm.moves, jumps=warm.jumps, steer=warm.steer)
 
-    def _along(self, factor: Array, law: Array) -> tuple[Array, Array]:
-        """r_g(y|s) of the releases expected along the record, and how common each is."""
+    def expected(self, factor: Array, law: Array) -> Array:
+        """Releases expected along the record, g x s x y: p the law of the last release, a = r factor / N the channel,
+
+        counts_g(s, y) = sum_t p_t(s) a(y|s, x_t) = r_g(y|s) sum_t p_t(s) / N_g(s, x_t) factor(x_t, y)
+        """
         h, n = self.history, len(law[0])
-        p, counts = np.zeros(n), np.zeros((3, n, n))
+        least = 1 / np.maximum(np.einsum("gsy,xy->gxs", law, factor, optimize=True), LEAST)  # 1 / N
+        held, p = np.zeros((3, n, n)), np.zeros(n)  # sums of p / N: g x x x s
         for g, x in zip(h.group.tolist(), h.cell.tolist(), strict=True):
             if x == NOWHERE:
                 continue
             if not p.any():
                 p[x] = 1.0
                 continue
-            held = np.flatnonzero(p > LEAST_P)
-            a = law[g][held] * factor[x]
-            joint = p[held, None] * a / a.sum(1, keepdims=True)
-            counts[g][held] += joint
-            p = joint.sum(0)
-            p /= p.sum()
+            v = p * least[g, x]
+            held[g, x] += v
+            p = v @ law[g] * factor[x]
+        return np.asarray(law * np.einsum("gxs,xy->gsy", held, factor, optimize=True))
+
+    def _along(self, factor: Array, law: Array) -> tuple[Array, Array]:
+        """r_g(y|s) of the releases expected along the record, and how common each is."""
+        h, n, counts = self.history, len(law[0]), self.expected(factor, law)
         common = 0.9 * counts.sum((0, 1)) / max(counts.sum(), 1e-300) + 0.1 * h.visits / h.visits.sum()
         common /= common.sum()
         near = np.exp(-length(h.apart) * (h.lattice.spacing / h.far)).T * common

@@ -99,8 +99,12 @@ def meet(
     constraint: Average | Budget,
     progress: Progress | None = None,
     replay: Replay | None = None,
+    shares: bool = True,
 ) -> tuple[Point, float]:
-    """The point within the limit that is best on the other axis, and the weight it is best for."""
+    """The point within the limit that is best on the other axis, and the weight it is best for.
+
+    shares: whether two policies may take turns.
+    """
     axis = axis_of(constraint, problem, replay)
     silent = constants(problem, 1)
     enough = [p for p in silent if axis.of(p) <= axis.limit + 1e-7 and p.leakage <= 1e-7]
@@ -131,6 +135,7 @@ def meet(
     worth = CLOSE * axis.other(best)  # less than the chord saves
     if (
         right is not None
+        and shares
         and axis.other(best) - on_chord(left, right, axis)[1] > worth
         and all(can_share(problem, p.policy) for p in (left, right))
     ):
@@ -192,9 +197,9 @@ class Trail:
         """Whether the limit is met: nearly, or so that a chord of the hull would hardly be better."""
         if any(self.axis.within(p) and self.axis.of(p) >= (1 - close) * self.axis.limit for p in self.points):
             return True
-        left, right = self.ends
         if self.exactly:
             return False
+        left, right = self.ends
         return right is None or (left in self.points and close_enough(left, right, self.axis))
 
     def close_in(

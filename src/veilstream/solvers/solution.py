@@ -1,6 +1,5 @@
 """What a solver knows when it is done."""
 
-import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,8 +7,6 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
 
 from veilstream.artefact import Artefact, dumps, provenance, save
 from veilstream.control.evaluate import Evaluation, evaluate
@@ -19,6 +16,8 @@ from veilstream.control.replay import Replay, ReplayResult
 from veilstream.control.stationary import holds_all, long_run
 from veilstream.control.universal_bound import worst_rate
 from veilstream.data.points import described
+from veilstream.errors import InputError
+from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
 from veilstream.model.interval import Interval
 from veilstream.model.problem import Average, Budget, Problem
@@ -74,17 +73,17 @@ class Point:
         return self.startup_bits if known is None else known.startup_bits(problem.distortion)
 
     @classmethod
-    def of(cls, problem: Problem, policy: Policy) -> "Point":
-        """Where a policy operates: computed where that can be, else estimated.
+    def of(cls, problem: Problem, policy: Policy, steps: int = 300, streams: int = 256, seed: int = 0) -> "Point":
+        """Where a policy operates: computed where that can be, else estimated on so many steps and streams.
 
         Where the memory forgets what still matters I(Z;Y|memory) is an upper bound only; a loose one is not shown.
         """
         known, d = long_run(problem.chain, policy), problem.distortion
         if known is None:
-            return cls.estimated(policy, evaluate(problem, policy))
+            return cls.estimated(policy, evaluate(problem, policy, steps, streams, seed=seed))
         rates = known.rates(d)
         if not holds_all(problem.chain, policy):
-            seen = evaluate(problem, policy)
+            seen = evaluate(problem, policy, steps, streams, seed=seed)
             if rates.leakage > (1 + LOOSE) * seen.leakage + SURE * seen.leakage_se:
                 return cls.estimated(policy, seen, distortion=rates.distortion, distortion_se=0.0)
         return cls(policy, *rates, startup_bits=known.startup_bits(d))
@@ -217,6 +216,7 @@ class Solution(Shown):
     held_out: HeldOut | None = None  # and on later ones that nothing was fitted to
     ladder: Any = field(default=None, repr=False)  # `solvers.adaptive.Climb`: what keeps the limit, where feedback does
     total: Kept | None = None  # where what is released is to add up
+    behind: Any = field(default=None, repr=False)  # `solvers.behind.Price`: where it looks at a finer policy's releases
     asked: Any = field(default=None, repr=False)  # `solvers.api.Asked`: the model and its limits, where it is of one
 
     @classmethod
@@ -245,6 +245,11 @@ class Solution(Shown):
     def worst_leakage(self) -> float | None:
         """Bits per step that no data whatever can exceed, proved; None where the memories are too many to look at."""
         return worst_rate(self.policy)
+
+    @property
+    def person(self) -> MarkovChain:
+        """Whose data it is about: not the chain of finer releases that a policy behind another looks at."""
+        return self.problem.chain if self.behind is None else self.behind.audience.truth.chain
 
     @property
     def window(self) -> int | None:
@@ -286,6 +291,7 @@ class Solution(Shown):
             **limits_json(self.limits),
             **({"worst_leakage": self.worst_leakage} if later or self.record else {}),
             **({} if self.total is None else {"total": self.total.to_json()}),
+            **({} if self.behind is None else {"behind": self.behind.to_json(self.leakage)}),
         }
 
     def facts(self) -> list[Fact]:
@@ -293,7 +299,8 @@ class Solution(Shown):
         tried, later, kept, unit = self.record, self.held_out, self.total, self.unit or "units"
         wrong = f"{unit} of steps wrong," if unit == "%" else unit
         units = "" if later is None else f"{later.level}: {later.units} {later.unit}"
-        rate = self.leakage, "bits per step", str(self.level), self.leakage_se or None
+        level = str(self.level) if self.behind is None else f"at most, by what its memory keeps: {self.level}"
+        rate = self.leakage, "bits per step", level, self.leakage_se or None
         bits = [Fact("leakage", *rate)]
         if tried is not None:
             later_error = [] if later is None else [Fact("  on later data", later.raw_distortion, unit, units)]
@@ -306,7 +313,7 @@ class Solution(Shown):
                 *truth,
                 Fact("  long run", *rate),
             ]
-        found = [*bits, *self._bounds(units)]
+        found = [*bits, *self._bounds(units), *([] if self.behind is None else self.behind.facts(self.leakage))]
         if tried is None:
             found.append(Fact("distortion", self.distortion, f"{wrong} on average"))
         if self.asked is not None and (between := self.asked.between_states(self)) is not None:
@@ -327,7 +334,7 @@ class Solution(Shown):
         long = "" if tried is None else "long run"
         return [
             *found,
-            Fact("the truth", self.problem.chain.entropy_rate, "bits per step if nothing were hidden", long),
+            Fact("the truth", self.person.entropy_rate, "bits per step if nothing were hidden", long),
         ]
 
     def _bounds(self, units: str) -> list[Fact]:
@@ -371,6 +378,8 @@ class Solution(Shown):
 
     def plot(self, seed: int = 0) -> Any:
         """A matplotlib Figure: where it lies between truth and nothing, and a day drawn from the chain, released."""
+        if self.behind is not None:
+            raise InputError("a policy behind another has no picture of its own: it looks at releases, not at a day")
         return picture("solution", self, seed)
 
     def about(self) -> tuple[str, Rows]:
@@ -389,11 +398,3 @@ class Solution(Shown):
         """With a proved lower bound on the objective; `elsewhere`: one on leakage from other weights."""
         lower = max(0.0, bound - self.weight * self.distortion, elsewhere)
         return replace(self, lower_bound=bound, leakage_lower=lower, certificate=certificate)
-
-
-def fingerprint(problem: Problem, weight: float) -> str:
-    """A hash of everything a solver sees of a problem at one weight."""
-    digest = hashlib.sha256(repr((problem.distortion.shape, float(weight))).encode())
-    for v in (problem.chain.transition, problem.chain.initial, problem.distortion, problem.allowed):
-        digest.update(np.ascontiguousarray(v).tobytes())
-    return digest.hexdigest()

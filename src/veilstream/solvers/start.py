@@ -18,7 +18,7 @@ import numpy as np
 
 from veilstream.artefact import Artefact, dumps, provenance, save
 from veilstream.control.frame import Frame
-from veilstream.control.frame_ladder import Framed
+from veilstream.control.frame_ladder import Framed, asked_of
 from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.control.limit_check import HeldOut, LimitCheck, check_limits, limits_json
 from veilstream.control.replay import Replay
@@ -27,7 +27,6 @@ from veilstream.data.spec import Recording
 from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 from veilstream.model.information import Array, Index
-from veilstream.model.problem import Average, Both, Constraint, Instantaneous
 from veilstream.shown import Progress, Rows, Shown, watching
 from veilstream.solvers.anywhere import Basis, Trial, solve_frame, solve_ladder
 from veilstream.solvers.api import Model, artefact_of
@@ -49,7 +48,7 @@ class Started(Shown):
 
     >>> import veilstream as vs
     >>> vs.start(max="500m")
-    <Started at most 0.5 km at every step, anywhere: 1.1 bits for a step that stays, 54 at most for a new place>
+    <Started at most 0.5 km at every step, anywhere: 0.6 bits for a step that stays, 52 at most for a new place>
     """
 
     policy: Framed
@@ -60,6 +59,7 @@ class Started(Shown):
     recording: Recording
     history: int = 0  # steps of the record
     later: HeldOut | None = None  # the policy on later data
+    behind: dict[str, Any] = field(default_factory=dict)  # what the model says of its data
     command: str = field(default="veilstream.start")
 
     @property
@@ -80,9 +80,7 @@ class Started(Shown):
     @property
     def checks(self) -> list[LimitCheck]:
         """The limits on later data."""
-        mean, every = Average(limit=self.average or 1.0), Instantaneous(self.every or 1.0)
-        asked: Constraint = every if self.average is None else mean if self.every is None else Both(mean, every)
-        return [] if self.later is None else check_limits(asked, self.later, self.unit)
+        return [] if self.later is None else check_limits(asked_of(self.policy), self.later, self.unit)
 
     @property
     def stay_bits(self) -> float:
@@ -147,7 +145,7 @@ class Started(Shown):
 
     def parts(self) -> dict[str, Any]:
         """What its file holds."""
-        made = provenance(self.command, start=self.to_json())
+        made = provenance(self.command, start=self.to_json(), **self.behind)
         return {"chain": self.policy.chain, "recording": self.recording, "provenance": made}
 
     @cached_property
@@ -218,7 +216,8 @@ def start(
             trial = solve_frame(basis, mean, every, tell)
             policy = replace(trial.frame, average=np.inf if mean is None else mean)
     later = None if known is None or known.held_out is None else on_later(policy, known.held_out, every)
-    return Started(policy, trial, mean, every, kernel, recording, 0 if known is None else len(known.record), later)
+    steps, behind = (0, {}) if known is None else (len(known.record), known.behind)
+    return Started(policy, trial, mean, every, kernel, recording, steps, later, behind)
 
 
 @dataclass(frozen=True)
@@ -229,6 +228,7 @@ class _Known:
     held_out: Trajectories | None
     recording: Recording
     unit: str
+    behind: dict[str, Any]
 
 
 def _whole(record: Trajectories) -> tuple[Index, Index]:
@@ -245,29 +245,37 @@ def _known(model: Model, unit: str | None, period: str | float | None) -> _Known
         raise InputError("the model holds no readings (veil strip takes them out); make it anew with veil fit")
     if artefact.states.kind == "names":
         raise InputError("names lie nowhere, so there is no lattice for them; use veil solve")
-    return _Known(artefact.record, artefact.held_out, artefact.recording, artefact.states.unit)
+    behind: dict[str, Any] = {k: v for k, v in artefact.provenance.items() if k in ("card", "reading")}
+    return _Known(artefact.record, artefact.held_out, artefact.recording, artefact.states.unit, behind)
 
 
-def on_later(policy: Framed, later: Trajectories, every: float | None = None) -> HeldOut:
-    """The policy along readings that it was not made from, and how many of them it keeps within the limit."""
+def along(policy: Framed, steps: Trajectories) -> Replay:
+    """Recorded steps as the policy meets them; a release costs how far it is from the reading."""
     lattice = policy.lattice
-    step, stream = _whole(later)
+    step, stream = _whole(steps)
 
     def cost(points: Array, y: Index) -> Array:
         return errors_of(lattice, points, y)
 
-    replay = Replay(
-        stream, step, lattice.encode(later.points), units=later.units, unit=later.unit, points=later.points, cost=cost
-    )
+    x = lattice.encode(steps.points)
+    return Replay(stream, step, x, units=steps.units, unit=steps.unit, points=steps.points, cost=cost)
+
+
+def on_later(policy: Framed, later: Trajectories, every: float | None = None) -> HeldOut:
+    """The policy along readings that it was not made from, and how many of them it keeps within the limit."""
+    replay = along(policy, later)
     found = replay.run(FrameMechanism(policy), draws=DRAWS)
     assert found.each is not None
-    beyond = None
-    if every is not None:
-        far = replace(replay, cost=lambda points, y: (cost(points, y) > every * (1 + 1e-9)).astype(float))
-        drawn = far.run(FrameMechanism(policy), draws=DRAWS).each
-        beyond = None if drawn is None else drawn[0]
     error, bits = found.each
-    return HeldOut.of_steps(replay, error, bits, beyond=beyond)
+    return HeldOut.of_steps(replay, error, bits, beyond=None if every is None else beyond(policy, replay, every))
+
+
+def beyond(policy: Framed, replay: Replay, every: float) -> Array:
+    """How often each reading is released farther off than this."""
+    far = lambda points, y: (errors_of(policy.lattice, points, y) > every * (1 + 1e-9)).astype(float)  # noqa: E731
+    drawn = replace(replay, cost=far).run(FrameMechanism(policy), draws=DRAWS).each
+    assert drawn is not None
+    return np.asarray(drawn[0])
 
 
 def _positive(limit: str | float, unit: str, name: str) -> float:

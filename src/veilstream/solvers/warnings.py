@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from veilstream.artefact import Artefact
+from veilstream.control.frame_ladder import Framed, asked_of
 from veilstream.control.limit_check import HeldOut, LimitCheck, check_limits
 from veilstream.control.replay import ReplayResult
+from veilstream.data.limits import anywhere
 from veilstream.model.chain import MarkovChain
 from veilstream.model.data_card import PER_STATE, DataCard
 from veilstream.model.problem import Problem
@@ -15,6 +19,7 @@ from veilstream.units import SMALLER, convert
 
 SAME = 0.01  # share of the truth's bits within which a policy hides nothing, or everything
 MOST = 0.5  # of steps at no stop
+NEARLY_ALL, BEYOND, FEW_STEPS = 0.99, 2.0, 0.02  # of fitted readings; times their distance; of later steps
 LOSS_FACTOR, LOSS_BITS = 2.0, 0.2  # data is strange beyond this many times the model's own loss, and this much more
 
 
@@ -45,7 +50,7 @@ def level(found: Level, provenance: Mapping[str, Any]) -> Level:
 
 def honest(solution: Solution, provenance: Mapping[str, Any]) -> Solution:
     """The solution with its level and with every line that must stand beside it."""
-    lines = about_policy(solution.leakage, solution.problem.chain) + about_data(provenance)
+    lines = about_policy(solution.leakage, solution.person) + about_data(provenance)
     return replace(solution, level=level(solution.level, provenance), warnings=[*solution.warnings, *lines])
 
 
@@ -84,12 +89,30 @@ def about_forbidden(problem: Problem) -> list[str]:
 
 def about_later(solution: Solution) -> list[str]:
     """What to do about a limit that later data lies above."""
+    asked = solution.asked
+    elsewhere = None if asked is None or asked.model is None else about_elsewhere(asked.model)
+    command = None if elsewhere is None else anywhere(asked.utility, solution.problem.constraint)
+    todo = "ask for less ({}), or make the model anew when there is more data (veil refit)"
+    if command is not None:
+        todo = f"{elsewhere}, where no policy on these states can follow; one without states does: {command}"
     return [
-        f"the limit is {c.verdict} on later data, which lies above it: ask for less ({c.flag}), or make the model anew "
-        "when there is more data (veil refit)"
+        f"the limit is {c.verdict} on later data, which lies above it: {todo.format(c.flag)}"
         for c in solution.limits
         if c.above
     ]
+
+
+def about_elsewhere(model: Artefact) -> str | None:
+    """How much of the later data lies farther from every state than nearly all that was fitted, where that is much."""
+    states, record, later = model.states, model.record, model.held_out
+    if states is None or record is None or later is None or states.kind == "names":
+        return None
+    near, far = (states.distance_to(steps.points, states.encode(steps.points)) for steps in (record, later))
+    beyond = far > BEYOND * max(float(np.quantile(near, NEARLY_ALL)), 1e-9)
+    if beyond.mean() < FEW_STEPS:
+        return None
+    span = f"{far[beyond].min():.2g} to {far.max():.2g} {states.unit}"
+    return f"{beyond.mean():.0%} of its steps lie {span} from every state"
 
 
 def quantile_in(asked: Any) -> float:
@@ -101,6 +124,8 @@ def quantile_in(asked: Any) -> float:
 
 def limits_of(policy: Artefact, later: HeldOut | None) -> list[LimitCheck]:
     """Every limit of a policy's file on later data."""
+    if isinstance(policy.policy, Framed):
+        return check_limits(asked_of(policy.policy), later, policy.unit)
     if policy.problem is None or policy.states is None:
         return []
     between_states = ReplayResult.of(policy.provenance.get("solution")) is None

@@ -22,7 +22,7 @@ from veilstream.errors import Announcement, Caution, InputError
 # the base of click's errors, from whichever click typer carries
 UsageProblem: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-VERBS = ["demo", "start", "fit", "advise", "solve", "curve", "release", "serve", "audit", "report"]
+VERBS = ["demo", "start", "fit", "advise", "solve", "curve", "release", "serve", "audit", "judge", "report"]
 VERBS += ["refit", "status", "forget", "strip", "fleet"]
 QUIET = (["serve"],)  # prints no tables; it stays for years, and should be small
 READER_GONE = 141  # as a shell reports a pipe that was closed

@@ -10,6 +10,7 @@ keys: their flags name files. No file is read unless it is named.
 import json
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -30,6 +31,7 @@ SECRETS = {
     "mqtt-password": "password-file = FILE, or VEIL_MQTT_PASSWORD",
     "nats-password": "password-file = FILE, or VEIL_NATS_PASSWORD",
 }
+AUDIENCE = "audience"  # a list of tables, or of texts as the flag takes them
 LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]*@")  # a URL with a password
 LONGEST = 1 << 20  # bytes of a file
 
@@ -72,6 +74,8 @@ def _defaults(path: Path, said: Mapping[str, Any], params: Mapping[str, Any], mo
     for word, value in said.items():
         name = word.replace("_", "-")
         values = value if isinstance(value, list) else [value]
+        if name == AUDIENCE:
+            values = [_audience(v) if isinstance(v, dict) else v for v in values]
         texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
         fault = _fault(name, value, params, more)
         if not fault and any(LOGIN.search(text) for text in texts):
@@ -88,6 +92,11 @@ def _defaults(path: Path, said: Mapping[str, Any], params: Mapping[str, Any], mo
         else:
             found.setdefault("option", []).extend(f"{name}={text}" for text in texts)
     return found
+
+
+def _audience(said: Mapping[str, Any]) -> str:
+    """A table {policy = .., out = .., ...} as the flag has it."""
+    return shlex.join([str(said.get("policy", "")), *(f"{k}={v}" for k, v in said.items() if k != "policy")])
 
 
 def _fault(name: str, value: Any, params: Mapping[str, Any], more: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ veil fleet geolife/ -o out/                               one policy per user fo
 veil fleet geolife/ meters.csv --unit kWh --avg 25% -o out/
 veil fleet geolife/ meters.csv --unit kWh --avg 1km --avg 0.1kWh -o out/
 veil fleet meters.csv -o out/ --engine joblib --workers 8
-veil fleet meters.csv -o out/ --engine dask --scheduler tcp://10.0.0.1:8786
+veil fleet meters.csv -o out/ --engine dask --option scheduler=tcp://10.0.0.1:8786
 veil fleet meters.csv -o out/ --option states=6 --option certify=0
 """
 
@@ -42,8 +42,8 @@ def fleet(
     spec: Annotated[
         FleetSpec,
         Flags(
-            *("engine", "workers", "scheduler", "avg", "max", "weight"),
-            rest="budget, show, feedback, keep_total, method, window, points, certify, audit, pool, seed",
+            *("engine", "workers", "avg", "max", "weight"),
+            rest="scheduler, budget, show, feedback, keep_total, method, window, points, certify, audit, pool, seed",
         ),
     ],
     fit: Annotated[

@@ -26,6 +26,7 @@ veil release policy.veil walk.gpx > shared.csv
 veil release policy.veil geolife/016 --format jsonl > shared.jsonl
 veil release policy.veil --columns stream=who,time=when < true.csv > shared.csv
 tail -f readings.jsonl | veil release policy.veil --ceiling 20
+veil release family.veil walk.gpx --audience public.veil > public.csv     without --audience: the family's, same draw
 Without a SOURCE standard input is released line by line as it comes; - reads it to its end first, as veil fit does.
 The same step again gets the same release, also in a later run: the store beside the policy remembers.
 """
@@ -41,8 +42,8 @@ def release(
     spec: Annotated[
         ReleaseSpec,
         Flags(
-            *("format", "columns", "skip_bad", "store", "no_store", "ceiling", "meter", "force"),
-            rest="per_reading, seed (for tests only), stream, max_ahead, idle",
+            *("audience", "format", "columns", "skip_bad", "store", "no_store", "ceiling"),
+            rest="per_reading, meter, seed (for tests only), stream, max_ahead, idle, force",
         ),
     ],
 ) -> Answer:
@@ -63,14 +64,16 @@ def release(
         from veilstream.apps.verbs.release import batches, check_fits
 
         check_fits(readings, space)
-    opened, draws = spec.open_store(policy, {"": space}, _say), None if spec.seed is None else uniforms(spec.seed)
-    with closing(Core({"": space}, opened, Serving(max_ahead=spec.max_ahead), uniforms=draws)) as core:
+    spaces, draws = spec.with_audiences({"": space}), None if spec.seed is None else uniforms(spec.seed)
+    shown = spec.audiences[-1].name if spec.audiences else ""
+    opened = spec.open_store(policy, spaces, _say)
+    with closing(Core(spaces, opened, Serving(max_ahead=spec.max_ahead), uniforms=draws)) as core:
         out, form = sys.stdout.buffer, spec.format
         if readings is None:
-            sink = pipe.run(core, sys.stdin.buffer, out, form, columns, spec.per_reading)  # type: ignore[arg-type]
+            sink = pipe.run(core, sys.stdin.buffer, out, form, columns, spec.per_reading, shown)  # type: ignore[arg-type]
         else:
             auto = "csv" if readings.iso else "jsonl"
-            sink = pipe.Sink(core, out, spec.per_reading)
+            sink = pipe.Sink(core, out, spec.per_reading, shown)
             sink.begin(auto if form == "auto" else form)  # type: ignore[arg-type]
             for batch in batches(readings, space):
                 sink.write([pipe.settled(core, batch)])
@@ -89,15 +92,16 @@ def _say(line: str) -> None:
 
 def account(core: Core, sink: Sink) -> dict[str, Any]:
     """Counts, bits and the mean error, for the owner."""
-    stats, states = core.stats, core.spaces[""].states
-    total = core.store.total_bits()
+    who = sink.audience
+    stats, states = core.audiences[who] if who else core.stats, core.spaces[who].states
+    total = core.store.total_bits(who)
     return {
         "released": stats.released,
         "repeated": stats.repeated,
         "silent": stats.silent,
         "blind": stats.blind,
-        "ceiling_bits": core.spaces[""].ceiling,
-        "refused": {k: n for k, n in stats.refused.items() if n},
+        "ceiling_bits": core.spaces[who].ceiling,
+        "refused": {k: n for k, n in core.stats.refused.items() if n},
         "steps": sink.steps,
         "streams": stats.streams,
         "felt": sink.felt,

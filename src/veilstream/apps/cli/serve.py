@@ -15,6 +15,7 @@ EXAMPLES = """
 veil serve policy.veil --http 8080
 veil serve policy.veil --mqtt localhost --http 8080 --store veil.db --ceiling 50
 veil serve policy.veil --mqtt mqtts://gate@broker --in 'owntracks/+/+' --out 'shared/+/+'
+veil serve family.veil --mqtt localhost --option audience='public.veil out=public/+'
 veil serve policy.veil --http 0.0.0.0:8080 --owntracks /pub --forward http://recorder:8083/pub
 veil serve policy.veil --mqtt localhost --clock --route 'meters/+ shared/meters/+ meter.veil'
 veil serve policy.veil --mqtt localhost --in 'owntracks/+/+' --out 'shared/+/+' --homeassistant
@@ -28,9 +29,9 @@ FLAGS = Flags(
     *("policy", "mqtt", "in", "out", "route", "homeassistant", "http", "token_file", "owntracks", "forward", "nats"),
     *("password_file", "store", "no_store", "ceiling", "clock", "force"),
     argument="policy",
-    rest="meter, max_ahead, keep, columns, out_format, client_id, status_topic, retain, republish, discovery_prefix, "
-    "idle, max_streams, ingress, owntracks_key, owntracks_key_out, ca, cert, cert_key, nats_key, nats_creds, prefix, "
-    "space, partitions, replicas, rebind",
+    rest="audience, meter, max_ahead, keep, columns, out_format, client_id, status_topic, retain, republish, "
+    "discovery_prefix, idle, max_streams, ingress, owntracks_key, owntracks_key_out, ca, cert, cert_key, nats_key, "
+    "nats_creds, prefix, space, partitions, replicas, rebind",
 )
 
 

@@ -25,16 +25,16 @@ veil solve me.veil --max 'stop 0=5km,*=3km' -o policy.veil
 veil solve me.veil --avg 2km --show 1km -o policy.veil        coarser public points; --show states for none
 veil solve me.veil --avg 1km --feedback day -o policy.veil
 veil solve meter.veil --budget 0.1 --json
+veil solve me.veil --avg 1km --behind family.veil -o public.veil      coarser, from the family's releases
 veil solve glucose.veil --distortion hypo.csv --avg 0.2 -o policy.veil     costs with names; inf: never shown so
 veil solve me.veil --distortion zero-one --avg 20%                       wrong at one step in five at most
 veil solve meter.veil --avg 0.1kWh --keep-total -o policy.veil             a year's energy adds up in the mean
-veil solve ann.veil --avg 1km -o policy.veil              ann.veil from veil start: no history yet
 veil solve builtin:grid4x4-q2 --weight 1 --method a2c --option width=128 --option updates=1000
-veil solve builtin:grid2x3-toy --avg 0.6 --pairs --method a2c --option mode=paper --option width=64
+veil solve builtin:grid2x3-toy --avg 0.6 --option pairs=true --method a2c --option mode=paper --option width=64
 """
 
 FLAGS = Flags(
-    *("distortion", "show", "avg", "max", "budget", "feedback", "keep_total", "pairs"),
+    *("distortion", "show", "avg", "max", "budget", "feedback", "keep_total", "behind"),
     *("method", "window", "certify", "seconds"),
 )
 LATER = (
@@ -55,8 +55,9 @@ def solve(
     option: Annotated[
         Options,
         typer.Option(
-            help="seed=1; max-bits=0.1: under --feedback never leak more than this per step; or of the method, as in "
-            "steps=1000000, memory-gb=4 or dtype=float32."
+            help="seed=1; pairs=true: a release may look at the last true state too, as in the paper; max-bits=0.1: "
+            "under --feedback never leak more than this per step; or of the method, as in steps=1000000, memory-gb=4 "
+            "or dtype=float32."
         ),
     ] = None,
     *,
@@ -78,7 +79,7 @@ def solve(
         raise InputError("`max_bits` bounds the rungs of --feedback: give that too, or --budget for a plain policy")
     solution = run(model, weight=weight, progress=progress, **vars(spec), **more)
     chain, guess = solution.problem.chain, None
-    if len(chain) <= MOST_STATES:
+    if len(chain) <= MOST_STATES and solution.behind is None:  # what it looks at are no states of hers
         guess = Guess.of(chain, solution.policy, int(more.get("seed", 0)))
     result = solution.asked.to_json(solution) | ({} if guess is None else guess.to_json())
     if solution.asked.model is not None:

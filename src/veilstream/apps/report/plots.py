@@ -30,6 +30,7 @@ from veilstream.solvers.baselines import Baseline
 
 if TYPE_CHECKING:
     from veilstream.apps.report.content import Content
+    from veilstream.audit.judge import Judgement
     from veilstream.model.chain import MarkovChain
     from veilstream.model.problem import Problem
     from veilstream.solvers.solution import Point, Solution
@@ -184,6 +185,29 @@ def solution(one: Solution, seed: int = 0) -> Figure:
     right.set_xlabel("hours" if art.period_s else "steps")
     right.set_title("Drawn from the chain", loc="left", fontsize=11)
     return _shown(figure)
+
+
+def judged(found: Judgement, ax: Axes | None = None) -> Figure:
+    """Bits per step against error: each mechanism above our policy of that error, and the floor under it."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    ax = figure.subplots() if ax is None else ax
+    for row in found.rows:
+        at, bits = row.error.value, row.leakage
+        if row.ours is not None and row.floor is not None:
+            best = row.ours.leakage.value
+            ax.plot([at, at], [best, bits.value], color="#999999", lw=0.8, zorder=1)
+            ax.plot([at], [best], "o", color="#0072B2", markersize=5, zorder=3)
+            ax.plot([at], [row.floor], "_", color="#009E73", markersize=12, zorder=2)
+        reach = np.nan_to_num([[bits.value - bits.low], [bits.high - bits.value]])
+        ax.errorbar([at], [bits.value], yerr=np.maximum(reach, 0), fmt="o", color="#D55E00", markersize=6, zorder=3)
+        ax.annotate(row.label, (at, bits.value), xytext=(6, 4), textcoords="offset points", fontsize=8)
+    for colour, mark, label in (("#D55E00", "o", "the mechanism"), ("#0072B2", "o", "ours"), ("#009E73", "_", "floor")):
+        ax.plot([], [], mark, color=colour, label=label)
+    ax.axhline(found.truth, color="#999999", lw=0.8, ls=":")
+    ax.set(xlabel=f"mean error ({found.unit})" if found.unit else "mean error", ylabel="bits per step", xlim=(0, None))
+    ax.set_ylim(0)
+    ax.legend(frameon=False)
+    return _shown(ax.figure)  # type: ignore[arg-type]
 
 
 def _short(names: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.verdict import Assessment
+from veilstream.control.frame_ladder import Framed
 from veilstream.data.fit import read_as_fitted
 from veilstream.data.spec import documented
 from veilstream.errors import need
@@ -50,7 +51,7 @@ def audit(
     """
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
     spec = replace(spec or AuditSpec(), **options)
-    for library in () if spec.quick else ("jax", "optax"):
+    for library in () if spec.quick or isinstance(artefact.policy, Framed) else ("jax", "optax"):
         need(library, "deep", "; or `quick=True`, which trains no network")
     given = None
     if data is not None:

@@ -19,7 +19,7 @@ BY_OPTION = re.findall(
     "bin gaps noise cells_m min_samples time_format max_gap_s fill max_speed_kmh max_order smoothing seed "
     "max_bits pool certify_seconds points stay jump anywhere per_reading idle max_ahead keep owntracks_key "
     "owntracks_key_out ingress prefix space status_topic max_streams partitions replicas rebind client_id ca "
-    "cert cert_key nats_creds retain discovery_prefix back",
+    "cert cert_key nats_creds retain discovery_prefix back pairs meter mechanism scheduler",
 )
 _FIELD = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
 

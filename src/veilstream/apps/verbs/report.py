@@ -5,12 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from veilstream.apps.report import anywhere
 from veilstream.apps.report.content import Content, collect
 from veilstream.apps.report.page import render
 from veilstream.apps.report.words import verdict
 from veilstream.apps.specs import ReportSpec
+from veilstream.audit.assemble import audit_artefact
 from veilstream.audit.source import Recorded
+from veilstream.audit.spec import AuditSpec
+from veilstream.audit.verdict import Assessment
 from veilstream.container import check_writable, write
+from veilstream.control.frame_ladder import Framed
 from veilstream.control.limit_check import limits_json
 from veilstream.data.fit import read_as_fitted
 from veilstream.data.spec import documented
@@ -34,20 +39,23 @@ class Report(Shown):
     path: Path
     size: int  # bytes
     private: bool
-    content: Content
+    content: Content | Assessment  # an assessment where nobody's chain is behind the policy
 
     @property
     def verdict(self) -> str:
         """Every limit on later data first, then what is revealed."""
+        if isinstance(self.content, Assessment):
+            return self.content.words
         limits = [check.words for check in self.content.limits]
         return " ".join([*limits, *self.content.changed, verdict(self.content)[0]])
 
     def to_json(self) -> dict[str, Any]:
+        page = {"report": str(self.path), "bytes": self.size, "private": self.private}
+        if isinstance(self.content, Assessment):
+            return {**page, **self.content.to_json()}
         content, own = self.content, self.content.own
         return {
-            "report": str(self.path),
-            "bytes": self.size,
-            "private": self.private,
+            **page,
             "leakage": own.point.leakage,
             "distortion": own.point.distortion,
             "leakage_lower": own.point.leakage_lower,
@@ -105,8 +113,13 @@ def report(
         given = Recorded.nothing(artefact)
         if data is not None:
             given = Recorded.of(artefact, read_as_fitted(artefact.provenance, data, spec))
-        content = collect(artefact, given, spec, tell)
-    write(path, page := render(content).encode())
+        if isinstance(artefact.policy, Framed):
+            given = replace(Recorded.nothing(artefact), later=given.later) if spec.shareable else given
+            content: Content | Assessment = audit_artefact(artefact, given, AuditSpec(seed=spec.seed), progress=tell)
+        else:
+            content = collect(artefact, given, spec, tell)
+    drawn = anywhere.render(content, spec) if isinstance(content, Assessment) else render(content)
+    write(path, page := drawn.encode())
     return Report(path, len(page), not spec.shareable, content)
 
 

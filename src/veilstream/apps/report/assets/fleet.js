@@ -1,6 +1,4 @@
 const percent = (share) => `${Math.round(100 * share)}%`;
-const say = (svg, x, y, anchor, text, kind = "soft") => node(svg, "text", { x, y, "text-anchor": anchor, class: kind }, text);
-const dot = (svg, x, y, kind, title, r) => node(node(svg, "circle", { cx: x, cy: y, r, class: "at-" + kind }), "title", {}, title);
 
 // leakage against error, both as shares, so that km and kWh stand side by side: a curve and a dot a user
 function drawCurves({ users, median }) {

@@ -33,3 +33,5 @@ function whenResized(draw) {
   let width = window.innerWidth;
   window.addEventListener("resize", () => { if (window.innerWidth !== width) { width = window.innerWidth; draw(); } });
 }
+const say = (svg, x, y, anchor, text, kind = "soft") => node(svg, "text", { x, y, "text-anchor": anchor, class: kind }, text);
+const dot = (svg, x, y, kind, title, r) => node(node(svg, "circle", { cx: x, cy: y, r, class: "at-" + kind }), "title", {}, title);
