@@ -52,8 +52,8 @@ class Row:
         return [
             f"{self.limit:g} km",
             f"{ours.leakage:.4f}",
-            f"{bits:.4f} ± {1.96 * bits_se:.4f}",
-            f"{laplace.leakage:.4f} ± {1.96 * laplace.leakage_se:.4f}",
+            f"{bits:.4f} ± {1.96 * bits_se:.2g}",
+            f"{laplace.leakage:.4f} ± {1.96 * laplace.leakage_se:.2g}",
             f"{laplace.leakage / max(ours.leakage, 1e-9):.1f}",
             f"{100 * self.guess.right:.0f} ± {196 * self.guess.right_se:.0f} %",
         ]

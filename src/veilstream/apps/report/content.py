@@ -283,7 +283,7 @@ def table_rows(spot: Spot) -> list[list[str]]:
         if b.leakage is None or b.distortion is None:
             rows.append([b.label, b.note])
             continue
-        spread = f" ± {1.96 * b.leakage_se:.4f}" if b.leakage_se else ""
+        spread = f" ± {1.96 * b.leakage_se:.2g}" if b.leakage_se else ""
         times = f"{b.leakage / own:.1f}" if own > 1e-6 else ""
         note = b.level + (f"; {b.note}" if b.note else "")
         rows.append([b.label, number(b.distortion), number(b.leakage) + spread, times, note])
