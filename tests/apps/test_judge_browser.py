@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-import axe
 import veilstream as vs
 from browser import chromium
 from veilstream.apps.report.judged import page
