@@ -77,7 +77,7 @@ class Carried:
         corners, rows = [np.zeros((1, 2))], max(1, CELLS // P.size)
         for at in range(0, len(P), rows):
             d, q = np.broadcast_arrays(P[None], P[at : at + rows, None])
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 order = np.argsort(-np.where(q > 0, q / d, 0.0), axis=-1)
             sums = [np.cumsum(np.take_along_axis(x, order, -1), -1).ravel() for x in (d, q)]
             corners.append(_unbeaten(np.stack(sums, 1)))
