@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import axe
 import veilstream as vs
 from browser import chromium
 from veilstream.apps.report.judged import page

@@ -112,13 +112,14 @@ def anywhere(utility: Utility, constraint: Constraint) -> str | None:
     record, cost = utility.record, utility.cost
     if record is None or cost is None or cost.measure != "absolute" or cost.states.kind == "names":
         return None
-    flags = list[str]()
+    asked = dict[str, float]()
     for part in parts(constraint):
         if isinstance(part, Average) and part.limit is not None:
-            flags.append(f"--avg {part.limit:g}{cost.states.unit}")
+            asked["avg"] = part.limit
         elif isinstance(part, Instantaneous):
-            flags.append(f"--max {np.min(part.limit):g}{cost.states.unit}")
-    return f"veil start MODEL {' '.join(flags)} -o policy.veil" if flags else None
+            asked["max"] = float(np.min(part.limit))
+    flags = " ".join(f"--{name} {limit:g}{cost.states.unit}" for name, limit in asked.items())
+    return f"veil start MODEL {flags} -o policy.veil" if flags else None
 
 
 def remedy(utility: Utility, constraint: Constraint) -> str:
