@@ -95,20 +95,16 @@ def solve(
     if behind is not None and (feedback is not None or keep_total or pairs or isinstance(problem, Problem)):
         raise InputError("`behind` is for a model, and goes without `feedback`, `keep_total` and `pairs`")
     if isinstance(problem, Problem):
-        limits = {"avg": avg, "max": max, "weight": weight, "budget": budget}
-        for name in (k for k, v in limits.items() if v is not None):
-            raise InputError(f"a problem has its constraint already; {name} is for a model")
-        if isinstance(feedback, str):
-            raise InputError(f"`feedback` of a problem is a number of steps, found {feedback!r}")
+        _for_models_only(feedback, {"avg": avg, "max": max, "weight": weight, "budget": budget})
         options |= {"feedback": feedback, "max_bits": max_bits}
         with watching("solving", progress) as tell:
             return solve_problem(problem, method, window, certify, seed, tell, **options)
+    if keep_total and feedback is not None:
+        raise InputError("`keep_total` and `feedback` cannot be had together; give one of them")
     limit, quantile = quantile_of(max)
     utility, model = utility_of(problem, distortion, quantile, show, pairs)
     asked = feasible(utility, model, (avg, limit, weight, budget))
     total = utility.total() if keep_total else None
-    if total is not None and feedback is not None:
-        raise InputError("`keep_total` and `feedback` cannot be had together; give one of them")
     recording = Recording() if model is None else model.recording
     every = recording.steps_in(feedback, "`feedback`") if isinstance(feedback, str) else feedback
     options |= {"replay": utility.replay, "held_out": utility.held_out, "total": total}
@@ -131,6 +127,14 @@ def solve(
     lines = [*bare, *about_later(found), *about_forbidden(asked), *found.warnings]
     caution(lines)
     return replace(found, warnings=lines)
+
+
+def _for_models_only(feedback: str | int | None, limits: dict[str, Any]) -> None:
+    """Raises where a problem, which has its constraint, is given one."""
+    for name in (k for k, v in limits.items() if v is not None):
+        raise InputError(f"a problem has its constraint already; {name} is for a model")
+    if isinstance(feedback, str):
+        raise InputError(f"`feedback` of a problem is a number of steps, found {feedback!r}")
 
 
 def _words(distortion: str, show: str | None, quantile: float = 1.0) -> dict[str, str]:

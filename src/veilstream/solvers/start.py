@@ -190,19 +190,12 @@ def start(
     if feedback is not None and (avg is None or max is not None):
         raise InputError("`feedback` keeps a mean: give `avg`, and no `max`")
     known = None if model is None else _known(model, unit, period)
-    given = unit or next((found for found in map(_unit_of, (avg, max)) if found), "km")
-    axes = known.record.points.shape[1] if known else 2 if _is_length(given) and unit is None else 1
-    unit = known.unit if known else "km" if axes == 2 else given
+    axes, unit = _axes(unit, avg, max) if known is None else (known.record.points.shape[1], known.unit)
     mean, every = (
         None if text is None else _positive(text, unit, name) for name, text in (("`avg`", avg), ("`max`", max))
     )
     recording = known.recording if known else Recording(period_s=parse_duration(period or PERIODS[axes], "`period`"))
-    if jump is not None:
-        far = parse_quantity(jump, unit, "`jump`")
-    else:
-        far = (
-            SPEED_KMH * recording.step_s / 3600 if axes == 2 else MOVES * min(x for x in (mean, every) if x is not None)
-        )
+    far = _usual_move(axes, recording, mean, every) if jump is None else parse_quantity(jump, unit, "`jump`")
     stays = 1 - recording.step_s / np.maximum(parse_duration(stay, "`stay`"), 1.05 * recording.step_s)
     kernel = Kernel(stay=float(stays), jump=far, wander=0.02 if axes == 2 else 0.0)
     record = None if known is None else (known.record.points, *_whole(known.record))
@@ -215,9 +208,24 @@ def start(
         else:
             trial = solve_frame(basis, mean, every, tell)
             policy = replace(trial.frame, average=np.inf if mean is None else mean)
-    later = None if known is None or known.held_out is None else on_later(policy, known.held_out, every)
-    steps, behind = (0, {}) if known is None else (len(known.record), known.behind)
-    return Started(policy, trial, mean, every, kernel, recording, steps, later, behind)
+    made = Started(policy, trial, mean, every, kernel, recording)
+    if known is None:
+        return made
+    later = None if known.held_out is None else on_later(policy, known.held_out, every)
+    return replace(made, history=len(known.record), later=later, behind=known.behind)
+
+
+def _axes(unit: str | None, *limits: Quantity) -> tuple[int, str]:
+    """Two axes and km where the limits are lengths and no unit of values is given; else one, and their unit."""
+    given = unit or next((found for found in map(_unit_of, limits) if found), "km")
+    return (2, "km") if unit is None and _is_length(given) else (1, given)
+
+
+def _usual_move(axes: int, recording: Recording, *limits: float | None) -> float:
+    """How far a move goes in a step, unless told."""
+    if axes == 2:
+        return SPEED_KMH * recording.step_s / 3600
+    return MOVES * min(limit for limit in limits if limit is not None)
 
 
 @dataclass(frozen=True)
