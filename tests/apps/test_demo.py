@@ -33,7 +33,7 @@ def said(folder, monkeypatch):
 
 
 def test_every_accuracy_is_kept_and_leaks_less_than_planar_laplace(said, folder):
-    rows = re.findall(r"^ ?([\d.]+) km +([\d.]+) +([\d.]+) ± [\d.]+ +([\d.]+)", said, re.M)
+    rows = re.findall(r"^ ?([\d.]+) km +([\d.]+) +([\d.]+) ± [\d.e-]+ +([\d.]+)", said, re.M)
     assert tuple(float(limit) for limit, *_ in rows) == LIMITS_KM
     for limit, ours, simulated, laplace in rows:
         policy = vs.load(folder / f"policy-{limit}km.veil")
