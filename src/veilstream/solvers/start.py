@@ -185,10 +185,7 @@ def start(
     >>> started.unit, started.recording.period_s, started.trial.error <= 1
     ('km', 300.0, True)
     """
-    if avg is None and max is None:
-        raise InputError("say how far off releases may be: `avg='1km'` in the mean, or `max='500m'` at every step")
-    if feedback is not None and (avg is None or max is not None):
-        raise InputError("`feedback` keeps a mean: give `avg`, and no `max`")
+    _check_asked(avg, max, feedback)
     known = None if model is None else _known(model, unit, period)
     axes, unit = _axes(unit, avg, max) if known is None else (known.record.points.shape[1], known.unit)
     mean, every = (
@@ -213,6 +210,13 @@ def start(
         return made
     later = None if known.held_out is None else on_later(policy, known.held_out, every)
     return replace(made, history=len(known.record), later=later, behind=known.behind)
+
+
+def _check_asked(avg: Quantity, max: Quantity, feedback: str | int | None) -> None:
+    if avg is None and max is None:
+        raise InputError("say how far off releases may be: `avg='1km'` in the mean, or `max='500m'` at every step")
+    if feedback is not None and (avg is None or max is not None):
+        raise InputError("`feedback` keeps a mean: give `avg`, and no `max`")
 
 
 def _axes(unit: str | None, *limits: Quantity) -> tuple[int, str]:
