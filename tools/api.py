@@ -15,8 +15,8 @@ from pages import keep
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 GROUPS = {
-    "From data to releases": ["start", "fit", "advise", "solve", "curve", "audit", "report", "release"],
-    "What they give": ["FittedModel", "Advice", "Started", "Solution", "Curve", "Assessment", "Report"],
+    "From data to releases": ["start", "fit", "advise", "solve", "curve", "audit", "judge", "report", "release"],
+    "What they give": ["FittedModel", "Advice", "Started", "Solution", "Curve", "Assessment", "Judgement", "Report"],
     "Files": ["Artefact", "load", "save"],
     "Problems": ["MarkovChain", "Problem", "Average", "Instantaneous", "Both", "Budget", "builtin", "builtin_problem"],
     "Policies at work": ["Policy", "Controller", "schedule", "BeliefPolicy", "Releaser", "release_many",

@@ -8,7 +8,7 @@ from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.data.synthetic import city
 from veilstream.errors import InputError
 
-PERSON = city(600)
+PERSON = city(300)
 LAT, LON = PERSON.points.T
 TABLE = {"time": PERSON.t_s, "lat": LAT, "lon": LON}
 
@@ -37,10 +37,10 @@ def test_figures_are_those_of_the_loop_on_the_data_and_the_meter_stands_above_th
 
 
 def test_a_policy_without_data_is_broken_by_whom_it_does_not_fit(tmp_path):
-    """The kernel stays for an hour; who moves 5 km a step for forty days breaks the mean of it."""
-    rng, n = np.random.default_rng(0), 4000
+    """The kernel stays for an hour; who moves 5 km a step on thirteen days breaks the mean of it."""
+    rng, n = np.random.default_rng(0), 1300
     points = np.array([48.0, 11.0]) + np.cumsum(rng.normal(0, 0.03, (n, 2)), 0) * 0.5
-    wild = {"time": 1.6e9 + 300.0 * np.arange(n) + 86_400 * 6 * (np.arange(n) // 330), "lat": points[:, 0]}
+    wild = {"time": 1.6e9 + 300.0 * np.arange(n) + 86_400 * 6 * (np.arange(n) // 100), "lat": points[:, 0]}
     found = vs.audit(vs.start("300m", progress=False).artefact, {**wild, "lon": points[:, 1]}, progress=False)
     assert found.later.figures.units >= 10 and found.fails
     assert found.words.startswith("Limit broken.")

@@ -46,7 +46,7 @@ def test_half_a_kilometre_is_within_reach_of_a_plain_fit_whoever_it_is(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [("--avg", "60m"), ("--max", "*=300m")])
 def test_the_command_in_the_line_keeps_a_limit_that_the_states_cannot(limit, tmp_path):
-    data, files = csv_of(wanderer(0), tmp_path / "me.csv"), {"MODEL": tmp_path / "me.veil"}
+    data, files = csv_of(wanderer(0, 500), tmp_path / "me.csv"), {"MODEL": tmp_path / "me.veil"}
     files["policy.veil"] = tmp_path / "policy.veil"
     assert veil("fit", data, "--grid", "900m", "-o", files["MODEL"]).returncode == 0
     solved = veil("solve", files["MODEL"], *limit, "--window", 1)

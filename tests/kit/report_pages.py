@@ -53,10 +53,10 @@ def home():
 
 @cache
 def fine_meter():
-    """A meter of a few Wh in fifty bins, that looks at the clock: content."""
+    """A meter of a few Wh in thirty bins, that looks at the clock: content."""
     rng, t = np.random.default_rng(0), 1.6e9 // 3600 * 3600 + 3600.0 * np.arange(24 * 40)
     values = 0.004 * (1.2 + np.sin(t / 86_400 * 2 * np.pi)) * rng.gamma(2.0, 0.5, len(t))
-    model = fit_model(from_arrays(t, values[:, None], "kWh"), FitSpec(n_states=50, cycle="day", hold_out=0.0))
+    model = fit_model(from_arrays(t, values[:, None], "kWh"), FitSpec(n_states=30, cycle="day", hold_out=0.0))
     problem = Problem(model.chain, model.states.distances(), Average(weight=400.0))
     path = FOLDER / "fine.veil"
     save(path, solve(problem, window=1).policy, problem=problem, states=model.states, period_s=3600.0)

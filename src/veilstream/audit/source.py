@@ -29,7 +29,7 @@ from veilstream.data.trajectories import Ints, Runs
 from veilstream.errors import InputError
 from veilstream.model.data_card import DataCard
 from veilstream.solvers.solution import Level
-from veilstream.solvers.start import DRAWS, along, on_later
+from veilstream.solvers.start import DRAWS, along, judged, on_later
 from veilstream.solvers.warnings import about_stranger
 from veilstream.units import counted, off
 
@@ -178,22 +178,23 @@ def anywhere(file: Artefact, policy: Framed, readings: Readings, recording: Reco
     readings, steps, recording = to_steps(readings, recording or file.recording)
     steps = by_units(steps, recording)
     steps = replace(steps, symbols=np.zeros(len(steps), np.int64)).recorded()
-    fitted, record, later = steps.step <= fitted_until(file), None, None
+    limit = None if np.isinf(policy.limit) else policy.limit
+    every = along(policy, steps)
+    figures: HeldOut | None
+    figures, seen = judged(policy, every, limit, [lambda _, y: index_of(policy.packed, y) == NOWHERE])
+    assert seen.each is not None
+    fitted, record = steps.step <= fitted_until(file), None
     if fitted.any():
         record = along(policy, steps.take(fitted)).run(FrameMechanism(policy), draws=DRAWS)
-    if not fitted.all():
-        limit = None if np.isinf(policy.limit) else policy.limit
-        later = LaterData(on_later(policy, steps.take(~fitted), limit), None, None)
-    every = along(policy, steps)
-    new = replace(every, cost=lambda points, y: (index_of(policy.packed, y) == NOWHERE).astype(float))
-    seen = new.run(FrameMechanism(policy), draws=DRAWS)
+        figures = None if fitted.all() else on_later(policy, steps.take(~fitted), limit)
+    later = None if figures is None else LaterData(figures, None, None)
     return Recorded(
         record,
         later or Recorded.nothing(file).later,
         replay=every,
         traces=steps.n_units,
         readings=readings.frame.height,
-        elsewhere=seen.error,
+        elsewhere=float(seen.each[2].mean()),
         charged=seen.charged,
         account=readings.account.entries,
     )

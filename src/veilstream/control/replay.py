@@ -10,7 +10,7 @@ t and z_t the true state then,
 For others it is the mean over draws with the same random numbers every time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -31,6 +31,8 @@ from veilstream.model.interval import number_in
 MOST_MOVES = 20_000_000  # entries in the moves of the memory, one matrix a state
 DRAWS = 200_000  # of releases, over all copies
 LEAST_COPIES, MOST_COPIES = 8, 200
+
+Counted = Callable[[Index, Index], NDArray[Any]]  # of releases y at these rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +250,8 @@ class Replay:
         """
         policy = policy.made_for(chain)
         meter = BeliefFilter.of(chain, policy, charges=False)
-        found = self.run(Mechanism(policy, meter=meter, sighted=True), draws=draws, beside=beside, least=least)
+        more = [] if beside is None else [lambda rows, y: beside[self.states[rows], y]]
+        found = self.run(Mechanism(policy, meter=meter, sighted=True), draws=draws, beside=more, least=least)
         charged = None if policy.moves_by is None else self.run(Mechanism(policy), draws=draws).charged
         return replace(found, charged=charged)
 
@@ -262,13 +265,16 @@ class Replay:
         mechanism: Loop,
         seed: int = 0,
         draws: int = DRAWS,
-        beside: Array | None = None,
+        beside: Sequence[Counted] = (),
         least: int = LEAST_COPIES,
     ) -> ReplayResult:
-        """Every stream released several times (`least` at least), memory and belief going on over gaps."""
+        """Every stream released several times (`least` at least), memory and belief going on over gaps.
+
+        beside: what else is counted of releases y at rows, further rows of `each`.
+        """
         copies = int(np.clip(draws // max(self.n_steps, 1), least, MOST_COPIES))
         rng, rule, charged = np.random.default_rng(seed), mechanism.policy.moves_by, 0.0
-        each = np.zeros((2 if beside is None else 3, self.n_steps))
+        each = np.zeros((2 + len(beside), self.n_steps))
         totals, rungs = np.zeros((len(each), copies)), np.zeros((self.n_steps, copies), np.int64)
         for rows in self.streams:
             z = np.tile(self.states[rows], (copies, 1))
@@ -287,7 +293,7 @@ class Replay:
             y, total = replay(mechanism, z, observe, uniforms=rng.random, **own)
             charged += float(total.mean())
             at = np.arange(rows.start, rows.stop)[:, None]
-            figures = [self.of_releases(at, y.T), bits.T, *([] if beside is None else [beside[z, y].T])]
+            figures = [self.of_releases(at, y.T), bits.T, *(of(at, y.T) for of in beside)]
             for i, figure in enumerate(figures):
                 each[i, rows], totals[i] = figure.mean(1), totals[i] + figure.sum(0)
         error_se, bits_se = totals[:2].std(1, ddof=1) / self.n_steps / np.sqrt(copies)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +22,7 @@ from veilstream.control.frame import Frame
 from veilstream.control.frame_ladder import Framed, asked_of
 from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.control.limit_check import HeldOut, LimitCheck, check_limits, limits_json
-from veilstream.control.replay import Replay
+from veilstream.control.replay import Counted, Replay, ReplayResult
 from veilstream.data.limits import Quantity
 from veilstream.data.spec import Recording
 from veilstream.data.trajectories import Trajectories
@@ -275,19 +276,21 @@ def along(policy: Framed, steps: Trajectories) -> Replay:
 
 def on_later(policy: Framed, later: Trajectories, every: float | None = None) -> HeldOut:
     """The policy along readings that it was not made from, and how many of them it keeps within the limit."""
-    replay = along(policy, later)
-    found = replay.run(FrameMechanism(policy), draws=DRAWS)
+    return judged(policy, along(policy, later), every)[0]
+
+
+def judged(
+    policy: Framed, replay: Replay, every: float | None, beside: Sequence[Counted] = ()
+) -> tuple[HeldOut, ReplayResult]:
+    """The figures of these streams, and what else is counted of each step."""
+
+    def beyond(rows: Index, y: Index) -> Array:
+        return (replay.of_releases(rows, y) > (every or 0.0) * (1 + 1e-9)).astype(float)
+
+    found = replay.run(FrameMechanism(policy), draws=DRAWS, beside=[*beside, beyond])
     assert found.each is not None
-    error, bits = found.each
-    return HeldOut.of_steps(replay, error, bits, beyond=None if every is None else beyond(policy, replay, every))
-
-
-def beyond(policy: Framed, replay: Replay, every: float) -> Array:
-    """How often each reading is released farther off than this."""
-    far = lambda points, y: (errors_of(policy.lattice, points, y) > every * (1 + 1e-9)).astype(float)  # noqa: E731
-    drawn = replace(replay, cost=far).run(FrameMechanism(policy), draws=DRAWS).each
-    assert drawn is not None
-    return np.asarray(drawn[0])
+    error, bits, far = found.each[0], found.each[1], found.each[-1]
+    return HeldOut.of_steps(replay, error, bits, beyond=None if every is None else far), found
 
 
 def _positive(limit: str | float, unit: str, name: str) -> float:
