@@ -61,7 +61,7 @@ class Row:
 
 def demo(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for what it makes.")] = Path("out/demo"),
-    seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 20.0,
+    seconds: Annotated[float, typer.Option(help="Time for the certificates, in all.")] = 14.0,
     *,
     progress: Progress | None,
 ) -> Answer:
