@@ -204,3 +204,13 @@ def test_an_audit_takes_every_mechanism(files):
 def test_what_judge_says_is_a_flag_of_its_own_only_where_needed():
     verb = typer.main.get_command(app).commands["judge"]
     assert {o for p in verb.params for o in p.opts if o.startswith("-")} == {"-o", "--out", "--option", "--json"}
+
+
+def test_a_file_that_is_not_there_is_no_mechanism_and_a_folder_of_a_mechanisms_name_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "true.csv").write_text("time,kwh\n0,1\n1800,2\n")
+    (tmp_path / "grid").mkdir()
+    said = veil("judge", "true.csv", "released.csv").stderr
+    assert "released.csv: no such file or folder" in said and said.count("\n") == 1
+    assert "mechanism gridd" in veil("judge", "builtin:binary", "gridd").stderr.replace("'", "")
+    assert "mechanism grid is for" in veil("judge", "builtin:binary", "grid").stderr

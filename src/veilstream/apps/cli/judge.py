@@ -46,7 +46,7 @@ def judge(
     from veilstream.container import check_writable, write
 
     given = against or []
-    files = [text for text in given if Path(text).exists()]
+    files = [text for text in given if _is_file(text)]
     if files and len(given) > 1:
         raise InputError(f"one released file, or mechanisms by name; found {len(given)} arguments after the data")
     if out is not None:
@@ -72,3 +72,11 @@ def judge(
         screen.say("[dim]{} {} s[/]", JUDGED, f"{found.seconds:.0f}")
 
     return Answer(told, show)
+
+
+def _is_file(text: str) -> bool:
+    """A mechanism's name is none, whatever lies in this folder; a file that is not there is one all the same."""
+    from veilstream.audit.mechanisms import MECHANISMS
+
+    name = text.partition("=")[0]
+    return name not in MECHANISMS and (Path(text).exists() or Path(name).suffix != "" or "/" in name)
