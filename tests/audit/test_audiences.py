@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ import pytest
 import veilstream as vs
 from cascades import information, paths
 from veilstream.audit.audiences import EACH, ONE, columns, followed, overheard
+from veilstream.audit.lateness import about_now, latenesses
 from veilstream.audit.traces import Traces
 from veilstream.control.cascade import Finer
 from veilstream.control.controller import Controller, cycle, schedule
+from veilstream.data.spec import Recording
 from veilstream.data.synthetic import city
 from veilstream.errors import InputError
 from veilstream.model.clock import Clock
@@ -70,6 +73,23 @@ def test_separate_draws_tell_what_the_enumeration_of_both_says():
     assert p @ bits.sum(1) == pytest.approx(information(p, x, y1, y2), abs=1e-9)
 
 
+def test_what_late_releases_say_about_now_is_the_information_of_every_path():
+    """Probabilities in quarters, so that every path comes as often as it is likely."""
+    quarter = np.array([[3, 1], [1, 3]]) / 4
+    chain, policy = vs.MarkovChain(quarter), Controller.of_table(np.array([quarter, quarter[::-1]]), 1)
+    p, x, (y,), _ = paths(chain, [policy], range(3))
+    often = np.rint(p * 2 * 4**5).astype(int)
+    z, shown = np.repeat(x, often, 0), np.repeat(y, often, 0)
+    n = len(z)
+    drawn = Traces(z, shown, np.full(n, 3), np.arange(n))
+    belief, _ = followed(chain, columns(policy, drawn), drawn)
+    p, x, (y,), _ = paths(chain, [policy], range(6))
+    found = about_now(chain, belief, drawn, [0, 1, 3], start=2)
+    for k, bits in zip([0, 1, 3], found, strict=True):
+        assert bits.value == pytest.approx(information(p, x[:, 2 + k], y[:, :3]), abs=1e-9)
+    assert found[0].value > 2 * found[1].value > 0
+
+
 @pytest.fixture(scope="module")
 def cascade(tmp_path_factory):
     """A commuter's family, the public behind it, and the readings."""
@@ -96,6 +116,10 @@ def test_all_learn_what_the_finest_learns_and_no_more_than_is_computed(cascade):
     assert rows[ONE].leakage == rows["audience 1"].leakage == pytest.approx(public.behind.finest)
     said = json.loads(json.dumps(found.to_json()))
     assert said["audiences"][1]["traces"]["leakage"]["value"] == rows["audience 2"].learnt["traces"].bits.value
+    bits = [one.value for one in rows["audience 1"].now]
+    assert len(bits) == len(found.delays) and found.delays["1 h"] == 12
+    assert all(a > b - 1e-9 for a, b in pairwise(bits)) and bits[-1] < 0.01 * bits[0]
+    assert latenesses(Recording())["5 steps"] == 5
     with pytest.raises(InputError, match="look at readings"):
         vs.audit(public, against=["myopic"])
 

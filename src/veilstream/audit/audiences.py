@@ -21,6 +21,7 @@ import numpy as np
 
 from veilstream.artefact import Artefact
 from veilstream.audit.assemble import MAX_CELLS, Subject
+from veilstream.audit.lateness import about_now, latenesses
 from veilstream.audit.measures import Measure, measure, per_trace
 from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec
@@ -70,10 +71,12 @@ class Onlooker:
     level: str
     startup_bits: float
     learnt: Mapping[str, Learnt]  # chain, traces
+    now: Sequence[Interval] = ()  # of an audience: bits about now of releases that are late, in the order of delays
 
     def to_json(self) -> dict[str, Any]:
         own = {"name": self.name, "distortion": self.error, "leakage": self.leakage, "level": self.level}
-        return own | {name: one.to_json() for name, one in self.learnt.items()}
+        now = {"about_now": [one.to_json() for one in self.now]} if self.now else {}
+        return own | now | {name: one.to_json() for name, one in self.learnt.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,6 +96,7 @@ class Audiences(Shown):
     rows: Sequence[Onlooker]
     extra: Mapping[str, Interval]  # bits per step that a draw for each adds to one draw, on each body of data
     sizes: Mapping[str, str]
+    delays: Mapping[str, int]  # steps, by what they are called
     data: Recorded
     warnings: tuple[str, ...]
     steps: int  # of a stream drawn from the chain
@@ -165,6 +169,7 @@ class Audiences(Shown):
             "warnings": list(self.warnings),
             "verdict": self.words,
             "audiences": [row.to_json() for row in self.rows],
+            "delays": dict(self.delays),
             "separate_draws_add": {name: one.to_json() for name, one in self.extra.items()},
             **limits_json(self.limits),
         }
@@ -191,6 +196,7 @@ def audit_audiences(
         copies = int(np.clip(MAX_CELLS // (total * len(chain)), 1, what.fewer(copies, total)))
         bodies["traces"] = release(what.policies[0], paths, copies, spec.seed + 1, person.first)
     learnt: dict[str, dict[str, Learnt]] = {}
+    delays, now = latenesses(artefact.person.recording), {}
     extra, sizes = {}, {}
     for k, (name, traces) in enumerate(bodies.items()):
         start = person.start(name)
@@ -203,11 +209,15 @@ def audit_audiences(
                 measure(belief, traces.z, traces, person.distances, start=start),
             )
             learnt.setdefault(who, {})[name] = found
+            if name == "chain":
+                now[who] = about_now(chain, belief, traces, list(delays.values()), start)
         extra[name] = ratio_interval(*per_trace(density[EACH] - density[ONE], traces, traces.mask))
         sizes[name] = f"{traces.n_traces:,} traces, {int(traces.lengths.sum()):,} steps released"
-    rows = [replace(row, learnt=learnt[row.name]) for row in what.rows()]
+    rows = [
+        replace(row, learnt=learnt[row.name], now=() if row.error is None else now[row.name]) for row in what.rows()
+    ]
     lines = (*data.warnings, *about_data(artefact.person.provenance))
-    return Audiences(artefact, rows, extra, sizes, data, lines, steps, time.perf_counter() - started)
+    return Audiences(artefact, rows, extra, sizes, delays, data, lines, steps, time.perf_counter() - started)
 
 
 @dataclass(frozen=True, eq=False)

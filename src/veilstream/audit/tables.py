@@ -143,7 +143,10 @@ def audiences(found: Audiences) -> list[Sheet]:
             )
             rows.append((cells, row.error is not None))
         out.append(Sheet(f"Who learns what, {SETTING[name]}: {size}", head, rows))
-    return out
+    late = [row for row in found.rows if row.now]
+    each = [((name, *(pm(row.now[k]) for row in late)), True) for k, name in enumerate(found.delays)]
+    title = "Bits about now, by how late releases come (data drawn from the chain)"
+    return [*out, Sheet(title, ("late by", *(row.name for row in late)), each)]
 
 
 # --- mechanisms of others ----------------------------------------------------------------------------------

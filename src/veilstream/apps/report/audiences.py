@@ -19,6 +19,10 @@ from veilstream.audit.traces import release
 from veilstream.errors import InputError
 from veilstream.solvers.solution import Level
 
+LATE = (
+    "Bits about the present state that late releases reveal under the fitted chain, by how late they come; estimated "
+    "on data drawn from it."
+)
 LEVELS = [(str(k), words.LEVELS[k]) for k in (Level.PROVED, Level.COMPUTED, Level.ESTIMATED)]
 
 
@@ -44,7 +48,9 @@ def render(found: Audiences, spec: ReportSpec) -> str:
         "limits": "".join(limits),
         "sentences": "".join(f"<li>{escape(line)}</li>" for line in said if line),
         "facts": f'{tables}<p class="legend">{escape(WHO_SEES)}</p>',
-        "figure": f'<section><h2>What each of them sees</h2><div class="trio">{plots}</div><p>{caption}</p></section>',
+        "figure": f'<section><h2>What each of them sees</h2><div class="trio">{plots}</div><p>{caption}</p></section>'
+        f'<section><h2>What is known about now</h2><figure><div id="now" class="plot"></div><figcaption>{LATE}'
+        "</figcaption></figure></section>",
         "levels": pairs(LEVELS),
         "provenance": pairs(
             [(f"audience {k}, sha-256", file.sha256) for k, file in enumerate(Cascade.of(found.artefact).files, 1)]
@@ -88,4 +94,6 @@ def example(found: Audiences, spec: ReportSpec) -> dict[str, Any]:
         "map": states is not None and states.is_map,
         "steps": len(path),
         "panels": panels,
+        "delays": list(found.delays),
+        "now": [{"name": row.name, "bits": [v.value for v in row.now]} for row in found.rows if row.now],
     }

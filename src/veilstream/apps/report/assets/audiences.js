@@ -2,6 +2,22 @@ function drawn() {
   const all = data.panels.flatMap((p) => p.at);
   const span = (k) => [Math.min(...all.map((p) => p[k])), Math.max(...all.map((p) => p[k]))];
   data.panels.forEach((panel, k) => (data.map ? map : values)(panel, k, span));
+  lateness();
+}
+function lateness() {
+  const { svg, width, height } = canvas("now", 230, "bits about now, by how late releases come"), n = data.delays.length;
+  const top = Math.max(...data.now.flatMap((row) => row.bits), 1e-9), right = 30;
+  const X = (i) => 40 + i / (n - 1) * (width - 40 - right), Y = (v) => height - 30 - v / top * (height - 50);
+  for (const v of ticks(top, 4)) {
+    node(svg, "line", { class: "grid", x1: 40, x2: width - right, y1: Y(v), y2: Y(v) });
+    say(svg, 34, Y(v) + 4, "end", String(v));
+  }
+  data.delays.forEach((name, i) => say(svg, X(i), height - 10, "middle", name));
+  data.now.forEach((row, k) => {
+    node(svg, "polyline", { class: `late late-${k % 3}`, points: row.bits.map((v, i) => `${X(i)},${Y(v)}`).join(" ") });
+    row.bits.forEach((v, i) => node(node(svg, "circle", { class: `late late-${k % 3}`, cx: X(i), cy: Y(v), r: 2.5 }), "title", {}, `${row.name}, ${data.delays[i]}: ${number(v)} bits`));
+    say(svg, X(0) + 6, Y(row.bits[0]) - 7, "start", row.name);
+  });
 }
 function map(panel, k, span) {
   const [x0, x1] = span(0), [y0, y1] = span(1), pad = 26, wide = x1 - x0 || 1, tall = y1 - y0 || 1;
