@@ -35,7 +35,7 @@ def run() -> dict[str, Row]:
         for row in seen.rows:
             if row.error is not None:
                 half = {f"{k} ±": (v.high - v.low) / 2 for k, v in zip(seen.delays, row.now, strict=True)}
-                bits = {k: v.value for k, v in zip(seen.delays, row.now, strict=True)}
+                bits = {k: max(v.value, 0.0) for k, v in zip(seen.delays, row.now, strict=True)}
                 found[f"{name}: {row.error:.2f} km"] = {**bits, **half}
     return found or NONE
 
@@ -43,4 +43,4 @@ def run() -> dict[str, Row]:
 def known(chain: MarkovChain, k: int) -> float:
     """I(X_t; X_{t-k}) in the long run, bits; of a chain without a clock."""
     now = chain.later(np.eye(len(chain)), k)
-    return float(chain.stationary @ divergence(now, chain.stationary))
+    return max(float(chain.stationary @ divergence(now, chain.stationary)), 0.0)
