@@ -47,10 +47,21 @@ def two(folder, period_s=None, map=True):
 
 @contextlib.contextmanager
 def core_of(
-    folder, audiences=("public",), store=MEMORY, ceiling=None, own=None, uniforms=None, now=time.time, **serving
+    folder,
+    audiences=("public",),
+    store=MEMORY,
+    ceiling=None,
+    own=None,
+    uniforms=None,
+    now=time.time,
+    delay=None,
+    **serving,
 ):
-    """A core over the files of `two`; own: the ceiling of the audiences."""
-    asked = [AudienceSpec(name, str(folder / f"{name}.veil"), ceiling=own) for name in audiences]
+    """A core over the files of `two`; own: the ceiling of the audiences; delay: of the first of them."""
+    asked = [
+        AudienceSpec(name, str(folder / f"{name}.veil"), ceiling=own, delay=None if k else delay)
+        for k, name in enumerate(audiences)
+    ]
     spaces = with_audiences({"": Space(load(folder / "family.veil"), ceiling)}, asked)
     opened = Store(store, {name: space.binding for name, space in spaces.items()})
     core = Core(spaces, opened, Serving(**serving), uniforms=uniforms, now=now)

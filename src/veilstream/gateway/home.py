@@ -15,8 +15,8 @@ from typing import Any
 
 import veilstream
 from veilstream.errors import InputError
-from veilstream.gateway.records import Key, Outgoing
-from veilstream.gateway.space import LogRow, Space
+from veilstream.gateway.records import Key, Outgoing, Told
+from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Release, decode, encode
 
 ID_DIGITS = 16
@@ -60,9 +60,9 @@ class Home:
         self._announced |= self._just_now
         self.sends()
 
-    def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
+    def compose(self, told: Sequence[Told]) -> list[Outgoing]:
         """The last state of every stream; those not yet announced are."""
-        last = {s.key: message for s, _, _, message in releases if message is not None}
+        last = {s.key: message for s, message in told if message is not None}
         self._just_now = last.keys() - self._announced
         out: list[Outgoing] = []
         for key, message in last.items():

@@ -177,6 +177,7 @@ class Sink:
         """audience: whose releases are written; "": the finest."""
         self.core, self.out, self.per_reading, self.audience = core, out, per_reading, audience
         self.states, self.climbs = core.spaces[""].states, core.spaces[""].rule is not None
+        self.late = core.spaces[audience].delay > 0  # what is written is not of the reading it comes with
         self.map = self.states is not None and self.states.is_map
         self.bits_before = core.store.total_bits(audience)  # of all streams, when the run began
         self.steps = 0  # written, each once
@@ -202,14 +203,14 @@ class Sink:
             if isinstance(message.found, Refusal):
                 continue
             for given, outcome in zip(message.found, message.outcomes or (), strict=False):
-                mine = outcome.of(self.audience)
-                if isinstance(given, Refusal) or mine is None or (release := mine.release) is None:
+                got = [o for o in outcome.of(self.audience) if o.release is not None]
+                if isinstance(given, Refusal) or not got:
                     continue
-                first = self._is_new(given, mine.status is Status.released)
+                first = self._is_new(given, got[0].status is Status.released)
                 if first:
-                    new.append((given.point, release))
+                    new += [(None if self.late else given.point, o.release) for o in got if o.release is not None]
                 if first or self.per_reading:
-                    told.append(mine)
+                    told += got
         self._count(new)
         self.out.write(self._lines(told))
         self.out.flush()
