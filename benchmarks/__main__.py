@@ -25,6 +25,7 @@ ASKED = [
     "certificates",
     "policies",
     "judge",
+    "epsilon",
     "audiences",
 ]  # when named: minutes, most on recorded data
 EXAMPLES = """
