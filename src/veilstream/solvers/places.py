@@ -68,7 +68,7 @@ class History:
     @cached_property
     def _cells(self) -> tuple[Index, Array, Index]:
         """The most visited cells as releases, rising, how often each was visited, and which each reading is in."""
-        cell = self.lattice.encode(self.lattice.places(self.lattice.nearest(self.packed)))
+        cell = self.lattice.packed(self.lattice.nearest(self.packed))
         found, where, visits = np.unique(cell, return_inverse=True, return_counts=True)
         kept = np.sort(np.argsort(-visits, kind="stable")[:MOST_PLACES])
         number = np.full(len(found), NOWHERE)
@@ -296,7 +296,7 @@ class PlaceSweep:
                 after = mechanism.after(s, view, y)
                 errors.append(self.error(np.tile(h.points[t], (COPIES, 1)), y))
                 bits.append(mechanism.density(s, view, x, y) if density else np.zeros(COPIES))
-                was, now = part.at_memory(s.memory), part.at_memory(after.memory)
+                was, now = view.parts[0].at, part.known(after.memory)
                 seen.append(
                     (was.place != NOWHERE, now.place != NOWHERE, now.move, was.move * (was.waited == 0)[:, None])
                 )
