@@ -24,8 +24,8 @@ from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.data.fitting import fit_model
 from veilstream.data.frames import readings_of
 from veilstream.data.spec import FitSpec
-from veilstream.data.trajectories import Trajectories
 from veilstream.data.synthetic import city
+from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.space import Space
