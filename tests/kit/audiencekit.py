@@ -9,6 +9,7 @@ from gatewaykit import artefact, places
 from veilstream.artefact import load, save
 from veilstream.control.cascade import Finer
 from veilstream.control.controller import Controller
+from veilstream.data.states import named
 from veilstream.gateway.audience import AudienceSpec, with_audiences
 from veilstream.gateway.core import Core
 from veilstream.gateway.scheduler import Serving
@@ -20,8 +21,8 @@ from veilstream.model.problem import Average, Problem
 HIDDEN = 3  # releases of the coarser policy: the first, middle and last place
 
 
-def behind(path, finer, seed=0, n=HIDDEN, sharpness=0.3):
-    """A policy file for an audience that may be told a few places alone."""
+def behind(path, finer, seed=0, n=HIDDEN, sharpness=0.3, zones=()):
+    """A policy file for an audience that may be told a few places alone, or as many names of zones."""
     seen = Finer.through(finer.chain if finer.finer is None else finer.finer.chain, finer.policies)
     d = np.abs(np.arange(seen.n_shown)[:, None] - np.linspace(0, seen.n_shown - 1, n))
     P = 0.999 * seen.transition + 0.001 / seen.n_shown
@@ -33,8 +34,11 @@ def behind(path, finer, seed=0, n=HIDDEN, sharpness=0.3):
     if states is not None:
         points = type(states)(states.kind, states.coordinates[np.linspace(0, len(states) - 1, n).astype(int)],
                               tuple(f"area {k}" for k in range(n)), states.unit)  # fmt: skip
+    own = {}
+    if zones:
+        points, own = named(zones), {"measure": "table", "cost_unit": "%"}
     truth = np.abs(np.arange(len(finer.chain))[:, None] - np.linspace(0, len(finer.chain) - 1, n))
-    own = {"states": states, "points": points, "recording": finer.recording, "finer": finer, "truth": truth}
+    own |= {"states": states, "points": points, "recording": finer.recording, "finer": finer, "truth": truth}
     return save(path, policy, problem=problem, **own)
 
 

@@ -22,7 +22,10 @@ class Meaning:
         MATTERS,
     )
     show: str | None = option(
-        None, "Release points of a public grid this far apart, or states. [default: 250m; round levels]", MATTERS
+        None,
+        "Release points of a public grid this far apart, states, or the names of zones in a FILE.csv. [default: 250m; "
+        "round levels]",
+        MATTERS,
     )
 
 

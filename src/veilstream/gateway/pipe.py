@@ -178,7 +178,8 @@ class Sink:
         self.core, self.out, self.per_reading, self.audience = core, out, per_reading, audience
         self.states, self.climbs = core.spaces[""].states, core.spaces[""].rule is not None
         self.late = core.spaces[audience].delay > 0  # what is written is not of the reading it comes with
-        self.map = self.states is not None and self.states.is_map
+        points = core.spaces[audience].points
+        self.map = points is not None and points.is_map
         self.bits_before = core.store.total_bits(audience)  # of all streams, when the run began
         self.steps = 0  # written, each once
         self._far, self._measured = 0.0, 0  # from readings to releases, in all
