@@ -13,6 +13,7 @@ from httpkit import Server, forwarding
 from mosquitto import Mosquitto, free_port
 from mqttkit import Client, serving
 from patience import PATIENCE_S, wait_until
+from veilstream.data.states import named
 from veilstream.gateway.audience import AudienceSpec, with_audiences
 from veilstream.gateway.core import Core
 from veilstream.gateway.home import Home
@@ -150,7 +151,8 @@ def test_discovery_shows_trackers_meters_and_their_bits_and_either_side_may_rest
 
 
 def test_the_family_sees_a_tracker_and_the_neighbours_a_zone_of_one_phone(tmp_path, art, broker, home):
-    behind(tmp_path / "neighbours.veil", art, zones=("away", "home", "school"), sharpness=2.0)
+    names = named(("away", "home", "school"))
+    behind(tmp_path / "neighbours.veil", art, sharpness=2.0, points=names, measure="table", cost_unit="%")
     spec = AudienceSpec("neighbours", str(tmp_path / "neighbours.veil"))
     spaces = with_audiences({"": Space(art)}, [spec])
     core = Core(spaces, Store(tmp_path / "s.db", {k: s.binding for k, s in spaces.items()}))
