@@ -130,7 +130,7 @@ def test_a_page_shows_the_truth_and_what_each_audience_sees_of_it(cascade, tmp_p
     text = page.path.read_text()
     drawn = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1])
     titles = [panel["title"] for panel in drawn["panels"]]
-    assert titles == ["truth", "audience 1: 0.04 km off", "audience 2: 0.5 km off"]
+    assert titles == ["truth", "audience 1: error 0.04 km", "audience 2: error 0.5 km"]
     truth, fine, coarse = (np.array(panel["at"]) for panel in drawn["panels"])
     near, far = (np.hypot(*(at - truth).T).mean() for at in (fine, coarse))
     assert len(truth) == drawn["steps"] and near < far < 2

@@ -67,6 +67,7 @@ class Onlooker:
 
     name: str
     error: float | None
+    unit: str
     leakage: float | None  # bits per step
     level: str
     startup_bits: float
@@ -74,7 +75,13 @@ class Onlooker:
     now: Sequence[Interval] = ()  # of an audience: bits about now of releases that are late, in the order of delays
 
     def to_json(self) -> dict[str, Any]:
-        own = {"name": self.name, "distortion": self.error, "leakage": self.leakage, "level": self.level}
+        own = {
+            "name": self.name,
+            "distortion": self.error,
+            "unit": self.unit,
+            "leakage": self.leakage,
+            "level": self.level,
+        }
         now = {"about_now": [one.to_json() for one in self.now]} if self.now else {}
         return own | now | {name: one.to_json() for name, one in self.learnt.items()}
 
@@ -104,7 +111,9 @@ class Audiences(Shown):
 
     @property
     def unit(self) -> str:
-        return self.artefact.unit
+        """Of distances between her states."""
+        states = self.artefact.person.states
+        return "" if states is None else states.unit
 
     @cached_property
     def limits(self) -> list[LimitCheck]:
@@ -140,7 +149,7 @@ class Audiences(Shown):
         blind = self.rows[-1].learnt[where].guess.top1
         for row in self.rows:
             if row.error is not None and row.leakage is not None:
-                far, most = off(f"{row.error:.3g}", self.unit), "" if row is self.rows[0] else "at most "
+                far, most = off(f"{row.error:.3g}", row.unit), "" if row is self.rows[0] else "at most "
                 right = row.learnt[where].guess.top1
                 lines.append(
                     f"{row.name.capitalize()} sees releases with {far}, and learns {most}{row.leakage:.4f} "
@@ -266,16 +275,28 @@ class Cascade:
         """The onlookers with what is computed of them."""
         own = Point.of(self.truth(0), self.policies[0])
         most = float(entropy(self.finers[0].chain.initial))
-        rows = [Onlooker("audience 1", own.distortion, own.leakage, str(own.level), own.startup_bits or most, {})]
+        rows = [
+            Onlooker(
+                "audience 1",
+                own.distortion,
+                self.files[0].unit,
+                own.leakage,
+                str(own.level),
+                own.startup_bits or most,
+                {},
+            )
+        ]
         for k, run in enumerate(self.runs, 1):
             d = self.truth(k).distortion
             found, once = run.rates(d), run.startup_bits(d)
             once = most if once is None else max(once, 0.0)
             name = f"audience {k + 1}"
-            rows.append(Onlooker(name, found.distortion, found.leakage, str(Level.COMPUTED), once, {}))
+            rows.append(
+                Onlooker(name, found.distortion, self.files[k].unit, found.leakage, str(Level.COMPUTED), once, {})
+            )
         together = replace(rows[0], name=ONE, error=None, level=str(Level.PROVED))
-        none = Onlooker(NOTHING, None, 0.0, str(Level.COMPUTED), 0.0, {})
-        return [*rows, together, Onlooker(EACH, None, None, str(Level.ESTIMATED), 0.0, {}), none]
+        none = Onlooker(NOTHING, None, "", 0.0, str(Level.COMPUTED), 0.0, {})
+        return [*rows, together, Onlooker(EACH, None, "", None, str(Level.ESTIMATED), 0.0, {}), none]
 
     def separate(self) -> list[Policy]:
         """For each coarser audience a policy from the truth of the same error, with the memory of a release."""

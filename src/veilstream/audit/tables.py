@@ -126,7 +126,7 @@ WHO_SEES = (
 def audiences(found: Audiences) -> list[Sheet]:
     """Every onlooker, on each body of data."""
     unit = found.unit
-    head = ("who sees", f"error {unit}".rstrip(), "bits", "measured", "identified", f"off {unit}".rstrip(), "level")
+    head = ("who sees", "error", "bits", "measured", "identified", f"off {unit}".rstrip(), "level")
     out = []
     for name, size in found.sizes.items():
         rows = []
@@ -134,7 +134,7 @@ def audiences(found: Audiences) -> list[Sheet]:
             seen = row.learnt[name]
             cells = (
                 row.name,
-                "" if row.error is None else f"{row.error:.3g}",
+                "" if row.error is None else f"{row.error:.3g} {row.unit}".rstrip(),
                 "" if row.leakage is None else f"{row.leakage:.4f}",
                 pm(seen.bits),
                 f"{seen.guess.top1:.0%}",

@@ -101,6 +101,12 @@ class Space:
                 return sent if self.seals is None else self.seals(sent)
         return message
 
+    @property
+    def says_zones(self) -> bool:
+        """Whether names stand for places."""
+        states, points = self.states, self.points
+        return states is not None and points is not None and states.is_map and not points.is_map
+
     def absent(self, s: Stream, step: int) -> None:
         """A stream of an audience that missed finer releases, to go on at this step: of these it knows nothing."""
         if isinstance(meter := self.mechanism.meter, BehindFilter):

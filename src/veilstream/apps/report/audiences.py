@@ -83,12 +83,16 @@ def example(found: Audiences, spec: ReportSpec) -> dict[str, Any]:
     kinds = [states, *(file.shown for file in what.files)]
     panels = []
     for k, (symbols, points) in enumerate(zip(rows, kinds, strict=True)):
-        error = found.rows[k - 1].error if k else None
-        off = "" if error is None else f": {error:.3g} {found.unit} off".rstrip()
-        where: Any = symbols[:, None].astype(float)
-        if states is not None and points is not None:
+        row = found.rows[k - 1] if k else None
+        off = "" if row is None else f": error {row.error:.3g} {row.unit}".rstrip()
+        title = f"audience {k}{off}" if k else "truth"
+        if states is None or points is None:
+            panels.append({"title": title, "at": symbols[:, None].tolist()})
+        elif states.is_map and not points.is_map:  # names of zones
+            panels.append({"title": title, "at": [points.names[y] for y in symbols], "names": list(points.names)})
+        else:
             where = east_north_km(states, points)[symbols] if states.is_map else points.decode(symbols)
-        panels.append({"title": f"audience {k}{off}" if k else "truth", "at": np.round(where, 3).tolist()})
+            panels.append({"title": title, "at": np.round(where, 3).tolist()})
     return {
         "unit": "" if states is None else states.unit,
         "map": states is not None and states.is_map,

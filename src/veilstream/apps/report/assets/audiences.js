@@ -1,7 +1,7 @@
 function drawn() {
-  const all = data.panels.flatMap((p) => p.at);
+  const all = data.panels.filter((p) => !p.names).flatMap((p) => p.at);
   const span = (k) => [Math.min(...all.map((p) => p[k])), Math.max(...all.map((p) => p[k]))];
-  data.panels.forEach((panel, k) => (data.map ? map : values)(panel, k, span));
+  data.panels.forEach((panel, k) => (panel.names ? named : data.map ? map : values)(panel, k, span));
   lateness();
 }
 function lateness() {
@@ -25,7 +25,7 @@ function map(panel, k, span) {
   const scale = Math.min((width - 2 * pad) / wide, (height - 2 * pad) / tall);
   const X = (x) => width / 2 + (x - (x0 + x1) / 2) * scale, Y = (y) => height / 2 - (y - (y0 + y1) / 2) * scale;
   const all = new Map(), own = new Map();
-  for (const p of data.panels.flatMap((one) => one.at)) all.set(p.join(), p);
+  for (const p of data.panels.flatMap((one) => (one.names ? [] : one.at))) all.set(p.join(), p);
   for (const p of panel.at) own.set(p.join(), (own.get(p.join()) || 0) + 1);
   const part = node(svg, "g", { class: k ? "seen" : "truth" });
   for (const [x, y] of all.values()) node(part, "circle", { class: "place", cx: X(x), cy: Y(y), r: 2 });
@@ -37,6 +37,13 @@ function map(panel, k, span) {
   const bar = ticks(wide / 2, 4)[1];
   node(svg, "line", { class: "axis", x1: 8, x2: 8 + bar * scale, y1: height - 8, y2: height - 8 });
   node(svg, "text", { class: "soft halo", x: 8, y: height - 14 }, `${bar} ${data.unit}`);
+}
+function named(panel, k) {
+  const { svg, width, height } = canvas(`map-${k}`, 40 + 26 * panel.names.length, `by name: ${panel.title}`);
+  const left = 16 + 8 * Math.max(...panel.names.map((s) => s.length));
+  const X = (i) => left + i / panel.at.length * (width - left - 8), Y = (name) => 24 + 26 * panel.names.indexOf(name);
+  for (const name of panel.names) say(svg, left - 8, Y(name) + 4, "end", name);
+  node(node(svg, "g", { class: "seen" }), "path", { class: "way", d: panel.at.map((name, i) => `${i ? "L" : "M"}${X(i)},${Y(name)}H${X(i + 1)}`).join("") });
 }
 function values(panel, k, span) {
   const [low, high] = span(0), { svg, width, height } = canvas(`map-${k}`, 220, `step by step: ${panel.title}`);
