@@ -161,7 +161,7 @@ class Audiences(Shown):
         lines.append(
             f"Any of them together learn what the finest of them learns alone ({Level.PROVED}): on {data} all learn "
             f"{pm(one)} bits per step, the finest alone {pm(first)}. From a draw for each, as accurate, they would "
-            f"learn {pm(each)}: {pm(more)} bits more, {more.value / least:.1%}."
+            f"learn {pm(each)}: {pm(more)} bits more, {round(more.value / least, 3) + 0.0:.1%}."
         )
         return "\n".join(lines)
 
