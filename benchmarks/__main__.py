@@ -25,6 +25,7 @@ ASKED = [
     "certificates",
     "policies",
     "judge",
+    "epsilon",
     "audiences",
     "lateness",
 ]  # when named: minutes, most on recorded data

@@ -87,7 +87,8 @@ def solve(
     behind      a finer policy of the same model, or its file: releases are made from its releases, so that whoever
                 sees both learns no more than from the finer ones
     progress    a bar in notebooks; True: also in a terminal, False: none, or a function (fraction, what)
-    options     of the method; memory_gb=4 refuses what needs more
+    options     of the method; memory_gb=4 refuses what needs more; epsilon=2.0 (nats): no release is e^2 times likelier
+                for one state than for another
 
     The `Solution` has `.leakage`, `.distortion`, `.lower_bound`, `.gap`, `.plot()` and `.save("policy.veil")`.
     """
