@@ -11,7 +11,7 @@ PINNED := $(if $(LOCKED),-c requirements.lock)
 JOBS := $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 2, 8))")
 QUICK := not slow and not service and not browser
 
-.PHONY: bench cover demo docs packages paper tutorials test check fix lint clean attack
+.PHONY: bench benchmark-public cover demo docs packages paper tutorials test check fix lint clean attack
 
 demo: $(VENV)/.demo
 	$(BIN)/veil demo -o out/demo
@@ -42,6 +42,11 @@ packages: $(VENV)/.dev
 # the benchmarks, as ratios in one run; ONLY="core limits" some of them; VEIL_DATA names recorded data
 bench: $(VENV)/.dev services
 	$(BIN)/python -m benchmarks $(ONLY)
+
+# mechanisms of others on what ships and on everybody in VEIL_DATA (docs/judge.md), into out/public.json and as a table
+benchmark-public: $(VENV)/.dev
+	@mkdir -p out
+	$(BIN)/python -m benchmarks judge --full --table -o out/public.json
 
 # every figure and table of the paper beside its own numbers, into out/paper; ONLY=fig-idc,toy; GEOLIFE=folder
 paper: $(VENV)/.dev

@@ -1,4 +1,4 @@
-"""Real records to try promises on: $VEIL_DATA/geolife/USER and the households of $VEIL_DATA/smartmeter/*.csv."""
+"""Real records to try promises on: geolife/USER, tracks/FILE and the households of smartmeter/*.csv in $VEIL_DATA."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from veilstream.data.readings import Readings
 
 NONE: dict[str, dict[str, float | str]] = {
-    "data": {"note": "none: name a folder with geolife/ and smartmeter/ in VEIL_DATA"}
+    "data": {"note": "none: name a folder with geolife/, tracks/ or smartmeter/ in VEIL_DATA"}
 }
 
 
@@ -24,6 +24,8 @@ def people() -> "Iterator[tuple[str, Readings]]":
 
     for user in sorted(p for p in _folder().glob("geolife/*") if p.is_dir()):
         yield user.name, read([str(user)])
+    for track in sorted(_folder().glob("tracks/*")):  # of any other collection: what veil fit reads, one of each user
+        yield track.stem, read([str(track)])
 
 
 def households() -> "Iterator[tuple[str, Readings]]":

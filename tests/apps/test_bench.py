@@ -15,6 +15,7 @@ from benchmarks import (
     felt,
     fleet,
     gateway,
+    judge,
     large,
     policies,
     resident,
@@ -26,7 +27,9 @@ from gatewaykit import NEEDS_MOSQUITTO
 from mosquitto import mosquitto_command
 from oracles import recorded
 from veilcli import bench
+from veilstream.audit.spec import JudgeSpec
 from veilstream.data.spec import FitSpec
+from veilstream.data.synthetic import city
 
 
 def meters(folder, monkeypatch, **steps):
@@ -190,3 +193,25 @@ def test_policies_of_the_paper_and_of_a_meter(tmp_path, monkeypatch):
     told, close = ([meter[f"{what}, {share:.1%}"] for share in policies.SHARES] for what in ("told", "felt/limit"))
     assert told[0] > told[1] > told[2] > 0 and max(close) <= 1.001
     assert 0 < meter["objective, weight 0.25"] < meter["objective, weight 1"] < meter["objective, weight 4"]
+
+
+def rows_of(source, n):
+    return [f"{t:.0f},{lat:.6f},{lon:.6f}" for t, (lat, lon) in zip(source.t_s[:n], source.points[:n], strict=True)]
+
+
+def test_the_public_benchmark_takes_whoever_is_in_the_folder(tmp_path, monkeypatch):
+    """A track of the city that ships; its row is that of its fitted chain, its hash that of the file."""
+    source = city(400)
+    (tmp_path / "tracks").mkdir()
+    (tmp_path / "tracks" / "ann.csv").write_text("time,lat,lon\n" + "\n".join(rows_of(source, 400)) + "\n")
+    monkeypatch.setenv("VEIL_DATA", str(tmp_path))
+    monkeypatch.setattr(judge, "SOURCES", {})
+    spec = JudgeSpec(mechanism=["grid=5km"], certify_seconds=0.2, streams=20, steps=60)
+    found = judge.run(full=True, spec=spec)
+    assert set(found) == {"ann: grid 5 km", "ann: sha-256 of what is judged", "all"}
+    assert found["all"]["verdict"] == "ok"
+    row = found["ann: grid 5 km"]
+    assert row["floor"] <= row["ours"] < row["bits"]
+    again = next(judge.recorded())[2]
+    (tmp_path / "tracks" / "ann.csv").write_text("time,lat,lon\n" + "\n".join(rows_of(source, 399)) + "\n")
+    assert next(judge.recorded())[2] != again

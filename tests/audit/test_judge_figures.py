@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import directed_hausdorff
 from scipy.stats import binom
 
 import veilstream as vs
@@ -12,6 +13,7 @@ from veilstream.audit.attacks import ATTACKS
 from veilstream.audit.figures import Tally, at_place, auc
 from veilstream.audit.mechanisms.hold import held
 from veilstream.audit.pairs import Adversary, Aligned
+from veilstream.audit.shapes import hausdorff, recall, visits
 from veilstream.audit.traces import release, sampled
 from veilstream.control.controller import Controller
 
@@ -81,7 +83,7 @@ def test_no_attack_has_a_smaller_error_than_the_smoother(name, policy):
     [(own, count)], [(best, _)] = tally.sums[name], tally.sums["smoother"]
     worse = (own - best) / count
     assert worse.mean() >= -4 * worse.std() / np.sqrt(len(worse))
-    assert {"face value", "single release", "filter", "smoother", "Viterbi"} == set(ATTACKS)
+    assert {"face value", "single release", "filter", "smoother", "Viterbi", "reconstruction"} == set(ATTACKS)
 
 
 def test_a_single_release_is_guessed_by_bayes_rule():
@@ -153,3 +155,32 @@ def test_what_is_learned_from_two_files_covers_the_exact_figures():
     hits = covered(range(40))
     assert binom.cdf(33, 40, 0.95) < 1 / 250
     assert min(hits.values()) >= 34, hits
+
+
+def test_a_reconstruction_is_exact_where_releases_say_all_and_blind_where_they_say_nothing():
+    chain = small()
+    for a, error in ((np.eye(3), 0.0), (np.full((3, 3), 1 / 3), float((chain.stationary @ D).min()))):
+        data = sampled(chain, Controller.of_table(a), 60, 100, seed=9)
+        tally = Tally(chain.stationary, D)
+        tally.add(chain, Controller.of_table(a), data, D)
+        seen = tally.interval("reconstruction")
+        assert abs(seen.value - error) <= 2 * (seen.high - seen.low) + 1e-12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shapes_of_a_trace_are_those_of_their_definitions(seed):
+    rng = np.random.default_rng(seed)
+    points = rng.random((6, 2))
+    d = np.hypot(*np.moveaxis(points[:, None] - points, -1, 0))
+    x, g = rng.integers(0, 6, (2, 4, 7))
+    mask = np.arange(7) < np.array([7, 5, 3, 1])[:, None]
+    true, guessed = visits(x, mask, 6), visits(g, mask, 6)
+    for row in range(4):
+        a, b = points[x[row, mask[row]]], points[g[row, mask[row]]]
+        both = max(directed_hausdorff(a, b)[0], directed_hausdorff(b, a)[0])
+        assert hausdorff(d, true, guessed)[row] == pytest.approx(both)
+        assert true[row].tolist() == np.bincount(x[row, mask[row]], minlength=6).tolist()
+    assert recall(d, true, true, 0.0).tolist() == [1.0] * 4
+    home = np.array([[5, 3, 1, 0, 0, 0]])
+    assert recall(d, home, np.array([[9, 0, 2, 0, 0, 0]]), 0.0).tolist() == [0.5]  # home, and a place that is not work
+    assert recall(d, home, np.array([[0, 0, 0, 4, 4, 0]]), 9.0).tolist() == [1.0]  # anything is near

@@ -13,7 +13,7 @@ SLOW = np.array([[0.8, 0.2], [0.0, 1.0]])  # the moderate correlation of Cao et 
 
 
 def test_the_published_example_of_temporal_privacy_leakage():
-    """Cao et al., ICDE 2017, figure 3 (numbers from memory): ten releases of 0.1 each under three correlations."""
+    """Cao et al., ICDE 2017: ten releases of 0.1 each under three correlations; log(q (e^a - 1) + 1) + 0.1."""
 
     def behind(P):
         found, carried = [E], Carried(P)

@@ -27,6 +27,7 @@ from veilstream.audit.attacks.filtering import ATTACK as FILTER
 from veilstream.audit.attacks.smoothing import ATTACK as SMOOTHER
 from veilstream.audit.bayes import Beliefs, infer
 from veilstream.audit.measures import hits, per_trace, surprise
+from veilstream.audit.shapes import hausdorff, recall, visits
 from veilstream.audit.traces import Ints, Traces
 from veilstream.control.policy import Policy
 from veilstream.data.states import StateSpace
@@ -34,6 +35,7 @@ from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
 from veilstream.model.interval import Interval, finite, ratio_interval
 
+SHAPES, NEAR_KM = ("hausdorff", "recall"), 0.2
 MOST_PLACES, IN_USE = 3, "above the mean"  # what is looked at
 LEAST_TRACES = 10  # with fewer no interval is given
 Sums = tuple[Array, Array]  # of a figure: over the steps of each trace, and how many they are
@@ -61,6 +63,7 @@ class Figures:
     prior: float  # vulnerability without any release
     top3: Interval
     attacks: Mapping[str, Interval]  # mean error of each; none where there are no distances
+    shapes: Mapping[str, Mapping[str, Interval]]  # of each attack's guess of the whole trace: hausdorff, recall
     blind_error: float | None  # without any release
     path: Interval
     cross_entropy: Interval  # bits, of the truth given the releases so far
@@ -82,12 +85,13 @@ class Figures:
         return self.vulnerability.value / self.prior
 
     def to_json(self) -> dict[str, Any]:
-        plain = {k: v for k, v in self.__dict__.items() if k not in ("places", "attacks")}
+        plain = {k: v for k, v in self.__dict__.items() if k not in ("places", "attacks", "shapes")}
         plain |= {"estimation_error": self.estimation_error, "trace_error": self.trace_error}
         return {
             **{k: v.to_json() if isinstance(v, Interval) else v for k, v in plain.items()},
             "multiplicative_leakage": self.multiplicative,
             "attacks": {name: v.to_json() for name, v in self.attacks.items()},
+            "whole_traces": {name: {k: v.to_json() for k, v in own.items()} for name, own in self.shapes.items()},
             "places": [p.to_json() for p in self.places],
         }
 
@@ -95,8 +99,9 @@ class Figures:
 class Tally:
     """The figures of several bodies of traces, added up."""
 
-    def __init__(self, law: Array, distances: Array | None) -> None:
+    def __init__(self, law: Array, distances: Array | None, near: float = 0.0) -> None:
         self.law, self.distances = law, distances  # the share of time of each symbol; between symbols
+        self.near = near  # as good as the same place
         self.sums: dict[str, list[Sums]] = {}
         self.smooth: list[tuple[Array, Ints]] = []  # beliefs and truths of the steps scored
 
@@ -114,11 +119,23 @@ class Tally:
         }
         if self.distances is not None:
             seen = Evidence(chain, traces, beliefs, self.distances, felt)
-            values |= {name: self.distances[x, attack.guess(seen)] for name, attack in ATTACKS.items()}
+            guesses = {name: attack.guess(seen) for name, attack in ATTACKS.items()}
+            values |= {name: self.distances[x, guess] for name, guess in guesses.items()}
+            self._whole(x, guesses, mask)
         for name, value in values.items():
             self.sums.setdefault(name, []).append(per_trace(value, traces, mask))
         self.smooth.append((beliefs.smoother[mask], x[mask]))
         return beliefs
+
+    def _whole(self, x: Ints, guesses: Mapping[str, Ints], mask: NDArray[np.bool_]) -> None:
+        """What each guess is as a whole, a row a trace."""
+        assert self.distances is not None
+        kept = mask.any(1)
+        true, *seen = (visits(path, mask, len(self.law))[kept] for path in (x, *guesses.values()))
+        for name, own in zip(guesses, seen, strict=True):
+            found = hausdorff(self.distances, true, own), recall(self.distances, true, own, self.near)
+            for shape, value in zip(SHAPES, found, strict=True):
+                self.sums.setdefault(f"{shape} {name}", []).append((value, np.ones(len(value))))
 
     def interval(self, name: str) -> Interval:
         return over_traces(self.sums[name])
@@ -132,11 +149,17 @@ class Tally:
             float(self.law.max()),
             self.interval("top3"),
             {} if d is None else {name: self.interval(name) for name in ATTACKS},
+            {} if d is None else {n: {s: self.interval(f"{s} {n}") for s in SHAPES} for n in ATTACKS},
             None if d is None else float((self.law @ d).min()),
             self.interval("path"),
             self.interval("cross_entropy"),
             tuple(at_place(beliefs[:, i].sum(1), np.isin(x, i), name) for name, i in places.items()),
         )
+
+
+def near(states: StateSpace | None) -> float:
+    """How near to a place another is as good as it."""
+    return NEAR_KM if states is not None and states.is_map else 0.0
 
 
 def over_traces(sums: Sequence[Sums]) -> Interval:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from veilstream.audit.figures import LEAST_TRACES, Figures, Tally, looked_at
+from veilstream.audit.figures import LEAST_TRACES, Figures, Tally, looked_at, near
 from veilstream.audit.mechanisms import MECHANISMS
 from veilstream.audit.mechanisms.mechanism import Emulation, Made, distances_to, law_of
 from veilstream.audit.pairs import Adversary, Aligned, Reached
@@ -239,7 +239,7 @@ class Judge:
     def _row(self, problem: Problem, policies: Sequence[Policy], title: Title, operates: Operates) -> Judged:
         u, chain, spec, n = self.utility, problem.chain, self.spec, len(policies)
         law, states = law_of(u), None if u.cost is None else u.cost.states
-        tally, streams = Tally(law, self.distances), max(2, spec.streams // n)
+        tally, streams = Tally(law, self.distances, near(states)), max(2, spec.streams // n)
         felt = problem.distortion[np.unique(chain.symbols, return_index=True)[1]]  # a row a symbol
         for i, policy in enumerate(policies):
             data = sampled(chain, policy, spec.steps, streams, spec.seed + i)

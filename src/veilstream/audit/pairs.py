@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from veilstream.audit.assemble import FEW_TRACES, in_pieces
 from veilstream.audit.bayes import infer
-from veilstream.audit.figures import Figures, Tally, looked_at, over_traces
+from veilstream.audit.figures import Figures, Tally, looked_at, near, over_traces
 from veilstream.audit.measures import per_trace
 from veilstream.audit.traces import Ints, Traces
 from veilstream.control.controller import Controller
@@ -240,7 +240,7 @@ class Adversary:
         p, several = self.pairs, len(np.unique(self.pairs.stream)) > 1
         law = np.bincount(p.x, minlength=self.n) / len(p.x)
         d, far = p.states.distances(), p.states.distances_from(p.shown).T
-        tally, bits, right, backs = Tally(law, d), [], [], []
+        tally, bits, right, backs = Tally(law, d, near(p.states)), [], [], []
         felt = np.concatenate([far, np.repeat(d[:, [(law @ d).argmin()]], 2, 1)], 1)  # of nothing: the best constant's
         found = np.zeros((int(p.stream.max()) + 1, self.n))  # steps that each stream is said to be at each place
         for k in range(int(self.fold.max()) + 1):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from veilstream.control.epsilon import Epsilon
 from veilstream.control.limit_check import LEAST_UNITS, HeldOut
 from veilstream.control.replay import Replay, Total
 from veilstream.errors import InputError
@@ -100,6 +101,8 @@ def solve(
     leaks more than max_bits per step; the first one is chosen on the earlier half of what was held out.
     total: what the releases of those streams are to add up to, in the mean.
     certify: prove a lower bound that holds for every policy (`certify_seconds` of work).
+    epsilon=1.0 (nats): no release is e^epsilon times likelier for one state than for another, at any step; lower bounds
+    are those of policies without this limit, and hold for those with it.
     Many states: dtype="float32" halves the memory of the sweeps, and
     memory_gb=4 refuses what would need more (default: what the machine has free).
     """
@@ -108,6 +111,8 @@ def solve(
     if window is not None:
         options["window"] = window
     solver, name = solver_of(problem, method, seed=seed, **options)
+    if feedback is not None and not solver.sharp:
+        raise InputError("epsilon goes without `feedback`, whose moves look at the data")
     if feedback is not None:
         chosen_on = None
         if held_out is not None and held_out.n_units > 1:  # chosen on its earlier half, reported of its later one
@@ -123,6 +128,8 @@ def solve(
         solution = met(problem, solver, name, progress, replay)
     if held_out is not None:
         solution = replace(solution, held_out=HeldOut.of(held_out, solution.policy, problem))
+    if not solver.sharp:
+        solution = replace(solution, epsilon=Epsilon.of(problem.chain, solution.policy))
     if certify:
         from veilstream.solvers.bounds import certify_solution
 

@@ -18,6 +18,7 @@ from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.information import Array
 from veilstream.model.problem import Problem
+from veilstream.solvers.band import BandSweep
 from veilstream.solvers.solution import Point, Progress, Solver, Status
 from veilstream.solvers.starts import constants, fitting, free_bytes, newest, starting_models
 from veilstream.solvers.sweep import Runs, Sweep, Tables
@@ -30,6 +31,7 @@ GROWTH = 1.5  # of a memory, from one to the next
 ABOVE = 4.0  # times the weight: where runs begin that are followed down to it
 LEAST_GROWTH = 2e-4  # relative: a memory that gains less is the last
 SPREAD = 1e-3  # of the uniform law, in the output model of a policy to go on from
+MOST_BANDED = 300  # sweeps within a band
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class CausalBA(Solver):
     seed: int = 0
     dtype: str | None = None  # of the sweeps (None: by the size); what they find is judged in double precision
     memory_gb: float | None = None  # None: what the machine has free
+    epsilon: float = np.inf  # nats: no release is e^epsilon times likelier for one state than for another
 
     def __post_init__(self) -> None:
         if self.window is not None and (int(self.window) != self.window or self.window < 0):
@@ -57,11 +60,15 @@ class CausalBA(Solver):
             raise InputError(f"tolerance must be positive, found {self.tolerance}")
         if self.dtype not in (None, "float32", "float64"):
             raise InputError(f"dtype must be float32 or float64, found {self.dtype!r}")
+        if not (isinstance(self.epsilon, int | float) and self.epsilon >= 0):
+            raise InputError(f"epsilon must be a number, at least 0 (nats), found {self.epsilon!r}")
 
     def at(
         self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
     ) -> list[Point]:
         """The best point found for each weight; from a warm one where that has led, on its memory."""
+        if self.epsilon < np.inf:
+            return self._banded(problem, np.asarray(weights, float), progress, warm)
         if warm is not None and warm.warm is not None:
             sweep, tables = warm.warm
             return [self._onwards(problem, w, sweep.automaton, tables) for w in np.asarray(weights, float).tolist()]
@@ -80,6 +87,29 @@ class CausalBA(Solver):
             best = envelope(best, weights)
         return best
 
+    def _banded(self, problem: Problem, weights: Array, progress: Progress | None, warm: Point | None) -> list[Point]:
+        """Within bands: from where sweeps without them have led, on their memory, and on none; or from a warm point."""
+        if not problem.allowed.all():
+            raise InputError("epsilon goes without limits at every step: a release that rules states out has none")
+        Y, found = problem.n_outputs, constants(problem, self._first_window(problem))
+        known = warm if warm is not None and warm.warm is not None else None
+        free = [known] * len(weights) if known else replace(self, epsilon=np.inf).at(problem, weights, progress)
+        for weight, point in zip(weights.tolist(), free, strict=True):
+            cost = problem.cost(np.array([weight]))
+            alone = Sweep(problem, cost, window(Y, 0), 0, self.look_ahead)
+            starts = [] if known else [(alone, alone.start(np.full((1, 1, Y), 1 / Y)))]
+            for sweep, tables in [*starts, point.warm] if point.warm else starts:
+                band = BandSweep(problem, cost, sweep.automaton, sweep.window, self.look_ahead)
+                band.epsilon = self.epsilon
+                runs = Runs(band, tables if known else band.begin(tables), self.tolerance, warm=True)
+                runs.converge(min(self.max_sweeps, MOST_BANDED))
+                found.append(point_of(runs, 0))
+        return envelope(found, weights)
+
+    @property
+    def sharp(self) -> bool:
+        return self.epsilon == np.inf
+
     def windowed(self) -> "CausalBA":
         return replace(self, grow=False)
 
@@ -87,6 +117,8 @@ class CausalBA(Solver):
         return self._large(problem) and problem.chain.phases == 1
 
     def grown(self, problem: Problem, weight: float, point: Point) -> Point:
+        if self.epsilon < np.inf:
+            return self.at(problem, np.array([weight]))[0] if self.grow and point.warm is not None else point
         return self._grown(problem, weight, point) if self.grow else point
 
     def least_point(self, problem: Problem, weight: float, policy: Policy) -> Point | None:

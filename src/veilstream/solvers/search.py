@@ -32,7 +32,6 @@ LONGEST = 4.0  # factor of the weight, in one step outwards
 CLOSE = 3e-4  # a single policy this close (relative) to the curve is taken as it is
 SWITCHING = 1e-2  # what switching may add to the leakage of a schedule, relative
 LONGEST_BLOCK = 1024
-STEPS_OF_A_BLOCK = 64  # in which its share is raised until the limit holds
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ class Trail:
         """Whether the limit is met: nearly, or so that a chord of the hull would hardly be better."""
         if any(self.axis.within(p) and self.axis.of(p) >= (1 - close) * self.axis.limit for p in self.points):
             return True
-        if self.exactly:
+        if self.exactly or not any(map(self.axis.within, (*self.others, *self.points))):
             return False
         left, right = self.ends
         return right is None or (left in self.points and close_enough(left, right, self.axis))
@@ -206,7 +205,7 @@ class Trail:
         self, problem: Problem, solver: Solver, rounds: int, close: float, progress: Progress | None = None
     ) -> None:
         for k in range(rounds):
-            if self.right(close) or self.straight:
+            if self.right(close) or self.straight or self.stuck:
                 return
             weight = self.next_weight()
             [found] = solver.at(problem, np.array([weight]), warm=self.nearest(weight))
@@ -224,6 +223,14 @@ class Trail:
         """Whether the limit falls into a jump between two weights that are as good as one."""
         ends = crossing(self.over)
         return ends is not None and ends[1][0] - ends[0][0] < SAME
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the limit is out of reach and a much larger weight has changed next to nothing."""
+        if len(self.tried) < 2 or any(map(self.axis.within, (*self.others, *self.points))):
+            return False
+        (a, f_a), (b, f_b) = sorted(self.over, key=lambda one: one[1])[:2]
+        return abs(a - b) > 1 and abs(f_a - f_b) < ROUGH
 
     @property
     def rise(self) -> float:
@@ -282,6 +289,8 @@ def least_distortion(problem: Problem) -> float:
 
 def exact_end(problem: Problem, solver: Solver) -> list[Point]:
     """The end of the curve that no finite weight reaches: only nearest releases, chosen to leak least."""
+    if not solver.sharp:
+        return []
     d = np.where(problem.allowed, problem.distortion, np.inf)
     return solver.at(problem.only(d <= d.min(1, keepdims=True) * (1 + 1e-12), average=False), np.zeros(1))
 
@@ -329,7 +338,7 @@ def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Po
     """A schedule of the two ends, in blocks long enough that switching costs little; the limit holds with it."""
     share, best = on_chord(within, beyond, axis)
     ends = aligned([p.policy for p in (within, beyond) if isinstance(p.policy, Controller)])
-    block = 64
+    block, apart = 64, axis.of(beyond) - axis.of(within)
     while True:
         n_within = min(max(int(np.ceil(share * block)), 1), block - 1)
         while True:
@@ -337,7 +346,8 @@ def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Po
             point = Point(policy, *rates(problem, policy), Level.COMPUTED, status=within.status)
             if axis.of(point) <= axis.limit * (1 + 1e-9) or n_within == block - 1:
                 break
-            n_within = min(n_within + max(1, block // STEPS_OF_A_BLOCK), block - 1)
+            missing = (axis.of(point) - axis.limit) / apart * block  # steps, if switching cost nothing
+            n_within = min(n_within + max(int(np.ceil(missing)), 1), block - 1)
         if axis.of(point) > axis.limit * (1 + 1e-9):
             point = within
         if axis.other(point) - best <= SWITCHING * abs(best) or block >= LONGEST_BLOCK:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from veilstream.artefact import Artefact, dumps, provenance, save
+from veilstream.control.epsilon import Epsilon
 from veilstream.control.evaluate import Evaluation, evaluate
 from veilstream.control.limit_check import HELD_OUT, MODEL_ONLY, HeldOut, LimitCheck, check_limits, limits_json
 from veilstream.control.policy import Policy
@@ -112,6 +113,11 @@ class Solver(ABC):
         """How solutions call it, when it was not asked for by name."""
         return type(self).__name__
 
+    @property
+    def sharp(self) -> bool:
+        """Whether a state may always show what is nearest to it: the end of the curve."""
+        return True
+
     @abstractmethod
     def at(
         self, problem: Problem, weights: Array, progress: Progress | None = None, warm: Point | None = None
@@ -166,19 +172,6 @@ class Fact(NamedTuple):
         return ", ".join(filter(None, (self.unit, self.level)))
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A total that is kept in the mean, relative to that of the recorded readings."""
-
-    off: float  # of the mean over releases, computed exactly
-    spread: float  # standard deviation of one release of the record, estimated
-    bits: float  # per step on the record, more than without
-    off_before: float  # without keeping it
-
-    def to_json(self) -> dict[str, float]:
-        return {"off": self.off, "sd": self.spread, "extra_bits": self.bits, "off_without": self.off_before}
-
-
 @dataclass(frozen=True, repr=False)
 class Solution(Shown):
     """The answer of `solve`. Lower bounds hold for every policy.
@@ -215,8 +208,9 @@ class Solution(Shown):
     record: ReplayResult | None = None  # the same policy on the recorded streams that the limit is about
     held_out: HeldOut | None = None  # and on later ones that nothing was fitted to
     ladder: Any = field(default=None, repr=False)  # `solvers.adaptive.Climb`: what keeps the limit, where feedback does
-    total: Kept | None = None  # where what is released is to add up
+    total: Any = None  # `solvers.totals.Kept`: where what is released is to add up
     behind: Any = field(default=None, repr=False)  # `solvers.behind.Price`: where it looks at a finer policy's releases
+    epsilon: Epsilon | None = None  # where it was limited
     asked: Any = field(default=None, repr=False)  # `solvers.api.Asked`: the model and its limits, where it is of one
 
     @classmethod
@@ -291,6 +285,7 @@ class Solution(Shown):
             **limits_json(self.limits),
             **({"worst_leakage": self.worst_leakage} if later or self.record else {}),
             **({} if self.total is None else {"total": self.total.to_json()}),
+            **({} if self.epsilon is None else {"epsilon": self.epsilon.to_json()}),
             **({} if self.behind is None else {"behind": self.behind.to_json(self.leakage)}),
         }
 
@@ -321,6 +316,9 @@ class Solution(Shown):
         found.append(Fact("objective", self.objective, f"leakage + {self.weight:g} x distortion"))
         if self.lower_bound is not None:
             found.append(Fact("  at least", self.lower_bound, "for any policy", f"proved: gap {self.gap:.2%}"))
+        if self.epsilon is not None:
+            found.append(Fact("epsilon", self.epsilon.step, "nats, of one release, whatever is known", "proved"))
+            found.append(Fact("  all of them", self.epsilon.event, "nats, of one step", "under the fitted chain"))
         if self.startup_bits is not None:
             found.append(Fact("start-up", max(self.startup_bits, 0.0), "bits once, on top of the rate", form=".2f"))
         if kept is not None:

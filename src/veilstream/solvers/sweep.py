@@ -23,8 +23,9 @@ fitted holds up the rest); a look at convergence every so often. A run leaves th
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,10 +54,11 @@ class Tables:
         return len(self.r)
 
     def take(self, index: Index) -> "Tables":
-        return Tables(self.r[index], self.alpha[index], self.mu[index])
+        return type(self)(*(x[index] for x in vars(self).values()))
 
     def put(self, index: Index, part: "Tables") -> None:
-        self.r[index], self.alpha[index], self.mu[index] = part.r, part.alpha, part.mu
+        for own, new in zip(vars(self).values(), vars(part).values(), strict=True):
+            own[index] = new
 
 
 class Sweep:
@@ -175,10 +177,11 @@ class Sweep:
         guess = one.mu[0, chain.around[0]].astype(float)
         return policy, LongRun(chain, policy, guess / guess.sum()).rates(self.problem.distortion)
 
-    def only(self, i: int) -> "Sweep":
+    def only(self, i: int) -> Self:
         """For the cost of run i alone."""
-        cost = self.cost[i : i + 1].swapaxes(-1, -2)
-        return Sweep(self.problem, cost, self.automaton, self.window, self.look_ahead, self.dtype)
+        one = copy(self)
+        one.cost = self.cost[i : i + 1]
+        return one
 
     def refined(self, t: Tables, n_states: int) -> "tuple[Sweep, Tables]":
         """The same with a finer memory, split where it forgets most; for one run on a chain without a clock."""

@@ -56,8 +56,8 @@ def solve(
         Options,
         typer.Option(
             help="seed=1; pairs=true: a release may look at the last true state too, as in the paper; max-bits=0.1: "
-            "under --feedback never leak more than this per step; or of the method, as in steps=1000000, memory-gb=4 "
-            "or dtype=float32."
+            "under --feedback never leak more than this per step; epsilon=2: no release is e^2 times likelier for one "
+            "state than for another; or of the method, as in steps=1000000, memory-gb=4 or dtype=float32."
         ),
     ] = None,
     *,

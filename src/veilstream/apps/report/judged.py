@@ -106,10 +106,17 @@ def _attacks(found: Judgement) -> str:
         for row in found.rows
         if (f := row.figures).blind_error is not None
     ]
+    homes = [
+        (row.label, *(f"{own['recall'].value:.0%}" for own in row.figures.shapes.values()))
+        for row in found.rows
+        if row.figures.shapes
+    ]
     said = "; ".join(f"{attack.name}: {attack.what}" for attack in ATTACKS.values())
     unit = f", in {found.unit}" if found.unit else ""
     return (
         f"<p>Mean distance from the truth to the guess{unit}. {escape(said)}.</p>{table(head, rows, 'figures stack')}"
+        f"<p>Of the two most visited {found.thing}s of a trace, home and work, the share that is among the two most "
+        f"visited of the guess.</p>{table(head[:-1], homes, 'figures stack')}"
     )
 
 

@@ -1,8 +1,10 @@
 """Approximate location of Android: an offset that hardly drifts, then a grid.
 
-LocationFudger (AOSP, com.android.server.location.fudger): each axis is moved by a Gaussian offset of a quarter of the
-accuracy, then snapped to a grid as wide as the accuracy (2 km). Once an hour offset <- sqrt(1 - 0.03^2) offset + 0.03
-new: it takes 2,200 hours to forget. So an offset is drawn and kept here.
+LocationFudger.java of AOSP (com.android.server.location.fudger): each axis is moved by a Gaussian offset of a quarter
+of the accuracy, then snapped to a grid as wide as the accuracy (2 km), latitude first. Once an hour
+offset <- sqrt(1 - 0.03^2) offset + 0.03 new: it takes 2,200 hours to forget. So an offset is drawn and kept here. A
+degree is 111.0 km there, 111.2 here. Newer versions can snap to the middle of an S2 cell instead, larger where few
+people live: that needs their map of people and is not emulated.
 """
 
 import numpy as np
@@ -19,7 +21,8 @@ OF_ACCURACY = 0.25  # standard deviation of the offset
 def moved(places: Array, east_north_km: Array) -> Array:
     """Places moved by so many km."""
     lat = places[..., 0] + east_north_km[..., 1] / KM_PER_DEGREE
-    lon = places[..., 1] + east_north_km[..., 0] / (KM_PER_DEGREE * np.maximum(np.cos(np.radians(lat)), 1e-6))
+    width = KM_PER_DEGREE * np.maximum(np.cos(np.radians(places[..., 0])), 1e-6)
+    lon = places[..., 1] + east_north_km[..., 0] / width
     return np.clip(np.stack([lat, lon], -1), [-90, -180], [90, 180])
 
 

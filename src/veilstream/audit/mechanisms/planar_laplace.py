@@ -2,10 +2,10 @@
 
     density ~ e^(-epsilon r):  r ~ Gamma(2, 1/epsilon), mean 2/epsilon;  every direction alike
 
-Andres, Bordenabe, Chatzikokolakis and Palamidessi (CCS 2013), as in Location Guard; the noisy point is moved to the
-nearest point that the model releases, as theirs to the nearest of a grid. Remapped (Chatzikokolakis, ElSalamouny and
-Palamidessi, PoPETs 2017): to the point that is best given the noisy one. Cached (Location Guard's fixed places): the
-noise of a place is drawn once.
+Andres, Bordenabe, Chatzikokolakis and Palamidessi (CCS 2013), as in Location Guard's laplace.js; the noisy point is
+moved to the nearest point that the model releases, as theirs to the nearest of a grid. Remapped (Chatzikokolakis,
+ElSalamouny and Palamidessi, PoPETs 2017): to the point that is best given the noisy one. Cached: the noise of a place
+is drawn once. (Location Guard keeps a noisy position for 10 to 60 minutes wherever its user goes, then draws anew.)
 """
 
 import numpy as np
@@ -25,8 +25,8 @@ from veilstream.audit.mechanisms.mechanism import (
 from veilstream.data.utility import Utility
 from veilstream.model.information import Array, normalised
 
-RADII, BEARINGS = 96, 64  # equally likely rings and directions that stand for the density
-ANGLE = 2 * np.pi
+POINTS = 16_384  # equally likely ones that stand for the density
+ANGLE, GOLDEN = 2 * np.pi, np.pi * (3 - np.sqrt(5))  # a turn; that of a sunflower, whose seeds lie evenly
 
 
 def plane(radius_km: Array, angle: Array) -> Array:
@@ -35,14 +35,13 @@ def plane(radius_km: Array, angle: Array) -> Array:
 
 
 def channel(utility: Utility, mean_km: float) -> Array:
-    """a(y|x): the share of the noise that ends nearest to y; where that is less than the rings can tell, what it cannot
-    be less than: a(y|x) >= a(y|x') e^(-epsilon d(x,x'))."""
+    """a(y|x): the share of the noise that ends nearest to y; where that is less than points can tell, what it cannot be
+    less than: a(y|x) >= a(y|x') e^(-epsilon d(x,x'))."""
     from scipy.stats import gamma
 
     shown, places = releases_of(utility), places_of(utility).coordinates
-    rings = gamma.ppf((np.arange(RADII) + 0.5) / RADII, 2, scale=mean_km / 2)
-    radius, angle = np.meshgrid(rings, ANGLE * (np.arange(BEARINGS) + 0.5) / BEARINGS)
-    noise = plane(radius.ravel(), angle.ravel())
+    i = np.arange(POINTS)
+    noise = plane(gamma.ppf((i + 0.5) / POINTS, 2, scale=mean_km / 2), GOLDEN * i)
     at = [shown.encode(moved(place, noise)) for place in places]
     a = np.stack([np.bincount(found, minlength=len(shown)) for found in at]) / len(noise)
     least = np.exp(-2 / mean_km * places_of(utility).distances())[..., None] * a  # x, x', y
@@ -67,7 +66,7 @@ def cached(utility: Utility, mean_km: float) -> Made:
     return Made([on_states(utility, a) for a in np.eye(len(shown))[at]], utility.distortion)
 
 
-KEPT = "Location Guard's choice to keep one noisy position a place; long-lived noise as in Fawaz and Shin, CCS 2014"
+KEPT = "noise that lasts for a place, against averaging: Fawaz and Shin, CCS 2014"
 MECHANISMS = [
     Emulation(name, what, source, MAP, make, "the mean length of the noise, 2 / epsilon", (0.5, 2.0), "km")
     for name, what, source, make in (

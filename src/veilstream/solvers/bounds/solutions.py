@@ -45,7 +45,10 @@ def leakage_elsewhere(solution: Solution, seconds: float, progress: Progress | N
         return certificate_of(other, seconds, progress).lower_bound - weight * D
 
     quick = [at(w, 0.0) for w in weights]
-    return max(*quick, at(weights[int(np.argmax(quick))], seconds, progress))
+    best = float(weights[int(np.argmax(quick))])
+    if best == solution.weight:  # known, with a memory
+        return max(quick)
+    return max(*quick, at(best, seconds, progress))
 
 
 def certify_curve(solutions: list[Solution], seconds: float, progress: Progress | None = None) -> list[Solution]:
