@@ -27,6 +27,7 @@ ASKED = [
     "judge",
     "epsilon",
     "audiences",
+    "lateness",
 ]  # when named: minutes, most on recorded data
 EXAMPLES = """
 python -m benchmarks
@@ -60,8 +61,8 @@ def bench(
         bool,
         typer.Option(
             "--table",
-            help="survive, cycle, felt, total, feedback, pooling, certificates, audiences: as the documentation "
-            "prints them.",
+            help="survive, cycle, felt, total, feedback, pooling, certificates, audiences, lateness: as the "
+            "documentation prints them.",
         ),
     ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

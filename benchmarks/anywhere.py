@@ -6,10 +6,14 @@ places         `veil start MODEL --avg`: the frame with the places of the first 
 with feedback  the same, corrected by public moves
 trip           1,000 km by car, train and plane under `--max 500m`: the farthest release, and bits
 speed          releases one by one of a frame, and many at once
+gateway        readings a CPU second through core and store, of a map and of frames in turn
 """
 
+import statistics
+import tempfile
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,20 +22,28 @@ from benchmarks.records import NONE, households, people
 from veilstream.control.frame import Frame
 from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.data.fitting import fit_model
+from veilstream.data.frames import readings_of
 from veilstream.data.spec import FitSpec
+from veilstream.data.synthetic import city
 from veilstream.data.trajectories import Trajectories
 from veilstream.errors import InputError
+from veilstream.gateway.core import Core
+from veilstream.gateway.space import Space
+from veilstream.gateway.store import Store
+from veilstream.gateway.wire import encode, parse
 from veilstream.solvers.api import solve
 from veilstream.solvers.places import errors_of
 from veilstream.solvers.start import Started, along, on_later, start
 
 if TYPE_CHECKING:
+    from veilstream.artefact import Artefact
     from veilstream.control.limit_check import HeldOut
     from veilstream.data.model import FittedModel
 
 LIMITS_KM = 0.25, 0.5, 1.0, 3.0
 SHARE = 0.25  # of what it costs to release always the same value: the limit of a household
 RELEASES = 500
+ROUNDS, STREAMS = 5, 64
 Row = dict[str, float | str]
 
 
@@ -118,7 +130,57 @@ def bench_releases() -> Row:
     return row
 
 
+def bench_gateway(model: "FittedModel", messages: int = 3200) -> Row:
+    """CPU seconds a reading, one by one and in batches, of a map against those of frames: medians over the rounds."""
+    assert model.record is not None
+    files = {"map": solve(model, avg=1.0, progress=False).artefact}
+    files["frame"] = start(1.0, period=model.recording.period_s, progress=False).artefact
+    files["places"] = start(1.0, model=model, progress=False).artefact
+    row: Row = {"states": len(model.chain)}
+    for batch in (1, STREAMS):
+        used: dict[str, list[float]] = {name: [] for name in files}
+        for _ in range(ROUNDS):
+            for name, artefact in files.items():
+                used[name].append(cpu_of(artefact, model.record.points, messages // (1 if batch > 1 else 4), batch))
+        for name in ("frame", "places"):
+            ratios = [a / b for a, b in zip(used["map"], used[name], strict=True)]
+            row[f"{name}_rate_of_a_maps_{batch}_at_once"] = statistics.median(ratios)
+        row[f"map_us_{batch}_at_once"] = 1e6 * min(used["map"])
+    return row
+
+
+def cpu_of(artefact: "Artefact", points: Any, n: int, batch: int) -> float:
+    """CPU seconds of a reading: from its message to its durable release."""
+    space, period = Space(artefact), artefact.period_s
+    assert period is not None
+    places = points[(np.arange(n + STREAMS) // STREAMS + 37 * np.arange(n + STREAMS)) % len(points)].tolist()
+    messages = [
+        encode({"stream": f"s{i % STREAMS}", "t": 1.6e9 + period * (i // STREAMS), "lat": lat, "lon": lon})
+        for i, (lat, lon) in enumerate(places)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        core = Core({"": space}, Store(Path(folder) / "s.db", {"": space.binding}))
+
+        def sent(part: "list[bytes]") -> None:
+            core.process([r for message in part for r in parse(message, space.grid)])  # type: ignore[union-attr]
+
+        sent(messages[:STREAMS])
+        began = time.process_time()
+        for i in range(STREAMS, n + STREAMS, batch):
+            sent(messages[i : i + batch])
+        seconds = time.process_time() - began
+        core.close()
+    return seconds / n
+
+
 def run() -> dict[str, Row]:
     rows = {f"{name} {limit:g} km": person(readings, limit) for name, readings in people() for limit in LIMITS_KM}
     rows |= {name: household(readings) for name, readings in households()}
+    person = city(600)
+    lat, lon = person.points.T
+    rows["gateway, a city"] = bench_gateway(
+        fit_model(readings_of({"time": person.t_s, "lat": lat, "lon": lon}), FitSpec())
+    )
+    for name, readings in people():
+        rows[f"gateway, {name}"] = bench_gateway(fit_model(readings, FitSpec(resolution_m=1000.0)))
     return {"speed": bench_releases(), "trip": bench_trip(), **(rows or NONE)}

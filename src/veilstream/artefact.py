@@ -368,7 +368,8 @@ def _check_releases(made: Artefact) -> None:
         raise InputError(f"unknown kind or unit of distortion, {str(made.measure)[:20]!r}")
     if points is None:
         return
-    if states is None or (points.is_map, points.unit) != (states.is_map, states.unit):
+    zones = points.kind == "names" and made.measure == TABLE and states is not None and states.is_map
+    if states is None or not (zones or (points.is_map, points.unit) == (states.is_map, states.unit)):
         raise InputError("the points that are released are of another kind than the states")
     if made.problem is None or made.problem.n_outputs != len(points):
         n = "none" if made.problem is None else made.problem.n_outputs

@@ -30,7 +30,7 @@ def test_the_enlarged_part_shows_the_most_visited_place():
 
 def test_a_model_of_many_states_is_labelled_with_the_most_visited():
     states, law = town(60, 0.5)
-    figure = fit_figure(states, np.eye(62) * 0.9 + 0.1 / 62, law, "a person")
+    figure = fit_figure(states, np.eye(62) * 0.9 + np.eye(62, k=1) * 0.1, law, "a person")
     overview, enlarged, _ = figure.axes[:3]
     said = {text.get_text() for ax in (overview, enlarged) for text in ax.texts}
     assert "60" in said and "61" in said and len(said) > MAX_LABELS / 2

@@ -1,4 +1,4 @@
-"""python -m attack [--minutes 10 | --long] [--seed TEXT] [--drill NAME [--trial N]] [--json FILE]
+"""python -m attack [--minutes 10 | --long] [--seed TEXT] [--drill NAME [--trial N]] [--size N] [--json FILE]
 
 Drills take turns, the one that has had the least time next, until the time is up. The seed is printed; with it, a
 drill's name and a trial's number the same attack is made again. Exit code 1 if anything was found.
@@ -34,11 +34,13 @@ def main() -> None:
     skipped = [d for d in drills if not d.ready]
     print(f"seed {seed}", *(f"not installed: {d.needs}, so no {d.name!r}" for d in skipped), sep="\n", flush=True)
     if asked.trial is not None:
-        found = drills[0].run(seed, asked.trial)
+        found = drills[0].run(seed, asked.trial, asked.size)
         print(found.finding.where if found.finding else f"{drills[0].name}, trial {asked.trial}: held")
         sys.exit(found.finding is not None)
     start = time.monotonic()
-    results = run([d for d in drills if d.ready], seed, 60 * (LONG_MINUTES if asked.long else asked.minutes))
+    results = run(
+        [d for d in drills if d.ready], seed, 60 * (LONG_MINUTES if asked.long else asked.minutes), asked.size
+    )
     print(table(results))
     findings = [done.finding for trials in results.values() for done in trials if done.finding]
     if asked.json:
@@ -48,7 +50,7 @@ def main() -> None:
     sys.exit(bool(findings))
 
 
-def run(drills: list[Drill], seed: str, seconds: float) -> dict[Drill, list[Done]]:
+def run(drills: list[Drill], seed: str, seconds: float, size: float = 1.0) -> dict[Drill, list[Done]]:
     """Every drill once at least, whatever the time."""
     until = time.monotonic() + seconds
     results: dict[Drill, list[Done]] = {d: [] for d in drills}
@@ -57,7 +59,7 @@ def run(drills: list[Drill], seed: str, seconds: float) -> dict[Drill, list[Done
         drill = min(drills, key=lambda d: spent[d])
         if time.monotonic() > until and results[drill]:
             break
-        done = drill.run(seed, len(results[drill]))
+        done = drill.run(seed, len(results[drill]), size)
         results[drill].append(done)
         spent[drill] += done.seconds
         if done.finding:
@@ -132,6 +134,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", help="as printed by another run")
     parser.add_argument("--drill", help="this one alone")
     parser.add_argument("--trial", type=int, help="this trial of it alone, with everything it says")
+    parser.add_argument("--size", type=float, default=1.0, help="of each trial: so many times as much")
     parser.add_argument("--json", type=Path, help="where the result goes")
     return parser.parse_args()
 

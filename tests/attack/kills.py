@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import threading
@@ -17,17 +18,23 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from attack.drill import Trial
 from audiencekit import HIDDEN, behind
 from forked import Gateways
+from forker import OWNER, THEIRS
 from gatewaykit import artefact
 from mosquitto import Mosquitto, free_port
 from mqttkit import Client
 from patience import Patience, wait_until
+from veilstream.data.states import StateSpace
 from veilstream.gateway.records import StoreError
 from veilstream.gateway.store import Store
 
 STREAMS = 20
+KILLED = "SIGKILLs"
+CANARY = re.compile(rb"4[12]\d007\.5")
 Answers = dict[tuple[str, int], dict]  # stream and step -> its release
 
 
@@ -44,8 +51,19 @@ def alone(folder: Path) -> None:
 
 
 def with_public(folder: Path) -> None:
-    """A policy, and one for the public behind it, which `forker.py` serves as an audience."""
-    behind(folder / "public.veil", artefact(folder / "p.veil"))
+    """A policy whose every release is a canary, and one for the public behind it, which `forker.py` serves."""
+    values, edges = 410_007.5 + 1000.0 * np.arange(16), np.arange(15) + 0.5
+    states = StateSpace("bins", values[:, None], tuple(map(str, values)), "", edges)
+    own = np.arange(float(HIDDEN))
+    points = StateSpace("bins", own[:, None], tuple(map(str, own)), "", own[1:] - 0.5)
+    behind(folder / "public.veil", artefact(folder / "p.veil", states=states), points=points)
+
+
+def nothing_finer(seen: bytes) -> None:
+    """Of all bytes that an outer audience got, none are of a canary."""
+    assert seen, "nothing was seen of an outer audience"
+    found = CANARY.search(seen)
+    assert found is None, "a finer release reached an outer audience"
 
 
 def audit(store: Path, out: Answers, space: str = "") -> int:
@@ -71,17 +89,19 @@ def audit(store: Path, out: Answers, space: str = "") -> int:
     return len(log)
 
 
-def strike(gateways: Gateways, rng: random.Random, store: Path, word: str = "") -> None:
-    """Kill it and start another one, or freeze it for a while; nobody else may have its store meanwhile."""
+def strike(gateways: Gateways, rng: random.Random, store: Path, word: str = "") -> bool:
+    """Kill it and start another one, or freeze it for a while; nobody else may have its store meanwhile. Whether it was
+    killed."""
     if rng.random() < 0.7:
         gateways.signal(signal.SIGKILL)
         gateways.start(word)
-        return
+        return True
     gateways.signal(signal.SIGSTOP)
     time.sleep(rng.uniform(0.02, 0.4))
     with contextlib.suppress(StoreError):  # it may not have had the time to open it
         Store(store, {}).close()
     gateways.signal(signal.SIGCONT)
+    return False
 
 
 def struck(
@@ -90,10 +110,12 @@ def struck(
     """So many strikes under a load, and until the load has ended."""
     loader = threading.Thread(target=load)
     loader.start()
+    killed = 0
     for _ in range(strikes):
         time.sleep(t.rng.uniform(0.02, 0.4))
-        strike(gateways, t.rng, store)
+        killed += strike(gateways, t.rng, store)
     ended.set()
+    t.figures[KILLED] = killed
     loader.join()
 
 
@@ -119,7 +141,10 @@ def pipe(t: Trial, make: Callable[[Path], None] = alone) -> int:
     for output in outputs:
         whole = output.read_bytes().rpartition(b"\n")[0] if output.exists() else b""
         one_release_each([json.loads(line) for line in whole.splitlines()], out)
-    assert audit(t.folder / "s.db", out) == len(lines)
+    if make is with_public:
+        nothing_finer(b"".join(output.read_bytes() for output in outputs if output.exists()))
+    assert audit(t.folder / "s.db", out, "public" if make is with_public else "") == len(lines)
+    t.figures[KILLED] = strikes
     return strikes
 
 
@@ -141,12 +166,24 @@ def http(t: Trial, make: Callable[[Path], None] = alone) -> int:
     out: Answers = {}
     ended, wrong = threading.Event(), []
     bodies: list[bytes] = []
+    head, seen = {"Content-Type": "application/json", "Authorization": f"Bearer {OWNER}"}, bytearray()
+
+    def look() -> None:
+        """As the public, with its own token."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v1/status", headers={"Authorization": f"Bearer {THEIRS}"}
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with contextlib.suppress(OSError), opener.open(request, timeout=3) as answer:
+            seen.extend(answer.read())
+
+    def watch() -> None:
+        while not ended.wait(0.05):
+            look()
 
     def post(body: bytes) -> None:
         patience = Patience()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/v1/release", body, {"Content-Type": "application/json"}
-        )
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/release", body, head)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while not patience.over:
             with contextlib.suppress(OSError, ValueError), opener.open(request, timeout=3) as answer:
@@ -168,11 +205,16 @@ def http(t: Trial, make: Callable[[Path], None] = alone) -> int:
 
     with Gateways(t.folder / "p.veil", store, "http", port) as gateways:
         gateways.start()
+        if make is with_public:
+            threading.Thread(target=watch).start()
         struck(t, gateways, store, load, ended, strikes)
         for body in bodies:
             post(body)
+        look()
         gateways.stop()
     assert not wrong, wrong[0]
+    if make is with_public:
+        nothing_finer(bytes(seen))
     assert audit(store, out) == STREAMS * len(bodies)
     return strikes
 
@@ -219,7 +261,7 @@ def mqtt(t: Trial, make: Callable[[Path], None] = alone) -> int:
     assert audit(store, one_release_each(client.releases())) == n
     if public is not None:
         assert audit(store, one_release_each(public.releases()), "public") == n
-        assert all(r["released"] < HIDDEN for r in public.releases())
+        nothing_finer(b"".join(payload for _, payload, _ in public.heard))
     assert "Traceback" not in log.read_text()
     t.figures["copies of a release at the output"] = len(client.releases()) / n
     return strikes
@@ -234,7 +276,8 @@ def audiences(t: Trial) -> int:
     for over in (pipe, http, mqtt):
         folder = t.folder / over.__name__
         folder.mkdir()
-        found += over(Trial(t.rng, folder, t.size, t.figures), with_public)
+        found += over(one := Trial(t.rng, folder, t.size), with_public)
+        t.figures[f"{KILLED} over {over.__name__}"] = one.figures[KILLED]
         tuples(folder / "s.db")
     return found
 
@@ -245,7 +288,7 @@ def tuples(store: Path) -> None:
         fine, coarse = ({(name, step): m for name, step, m in db.execute(query, (k,))} for k in ("", "public"))
     assert fine.keys() == coarse.keys() and fine, f"{len(fine.keys() ^ coarse.keys())} steps lack one of the two"
     assert {json.loads(m)["released"] for m in coarse.values()} <= set(range(HIDDEN))
-    assert max(json.loads(m)["released"] for m in fine.values()) >= HIDDEN  # or there was nothing finer to show
+    assert all(CANARY.search(m) for m in fine.values())  # or there was nothing finer to show
 
 
 # --- NATS ------------------------------------------------------------------------------------------------------

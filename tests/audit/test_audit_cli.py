@@ -16,7 +16,7 @@ from veilstream.audit.measures import Learned, Measure, Setting
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.tables import sheets
 from veilstream.audit.traces import release
-from veilstream.audit.verdict import _against_words, _pm
+from veilstream.audit.verdict import _against_words, pm
 from veilstream.container import pack, unpack
 from veilstream.model.interval import Interval
 
@@ -255,7 +255,7 @@ def test_a_chain_with_too_many_histories_is_followed_on_fewer_copies_or_not_at_a
 
 
 def test_nothing_has_no_sign():
-    assert _pm(Interval(-0.00002, -0.0001, 0.0001)) == "0.0000 ± 0.0001"
+    assert pm(Interval(-0.00002, -0.0001, 0.0001)) == "0.0000 ± 0.0001"
 
 
 def test_a_ratio_to_next_to_nothing_is_not_said():

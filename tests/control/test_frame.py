@@ -10,10 +10,11 @@ from veilstream.control.feedback import Feedback
 from veilstream.control.frame import LAWS, MOVING, Frame
 from veilstream.control.frame_ladder import FrameLadder
 from veilstream.control.frame_mechanism import FrameMechanism
-from veilstream.control.offsets import Offsets, chosen, distance
+from veilstream.control.offsets import Offsets, distance
 from veilstream.control.places import Places
 from veilstream.data.states import apart_km
 from veilstream.errors import InputError
+from veilstream.model.chain import draw
 from veilstream.model.lattice import Lattice
 from veilstream.solvers.anywhere import Basis, solve_frame
 from veilstream.solvers.frame import FrameSweep, Kernel
@@ -40,7 +41,7 @@ def a_frame(axes=1, reach=2, seed=0, weight=0.7, limit=np.inf, spacing=1.0, stee
     known = None
     if places:
         cells = np.array([[0, 0], [0, 3], [2, 1]])[:, -axes:] + 40
-        at = np.sort(lattice.encode(lattice.places(cells)))
+        at = np.sort(lattice.packed(cells))
         known = some_places(lattice.decode(at), rng)
     fade = 0.3 if steer else 1.0
     return Frame(lattice, offsets, weight, values, law[:, :n], law[:, n:], limit, np.inf, steer, fade, known)
@@ -54,9 +55,16 @@ def after(frame, shown, skipped=0):
     return frame.skip(memory, skipped)
 
 
-def rate(frame, memory, v):
-    """r(v) of a move that names no place, from the formula alone."""
-    at = frame.at_memory(memory)
+def law(frame, memory, y):
+    """q(y)."""
+    return frame.follow(frame.known(memory), y)[1]
+
+
+def rate(frame, memory, v, u=None):
+    """r(v) of a move that names no place, from the formula alone; u: of the truth, whose own rate moves near it have
+    where it lies beyond the tables."""
+    at, beyond = frame.known(memory), lambda x: x is not None and np.abs(x).max() > 2 * frame.offsets.reach
+    again, v = v, u if beyond(u) else v
     if at.place[0] >= 0:
         return frame.places.leave * one(frame, LAWS - 1, v)
     share = 1.0 if frame.places is None else 1 - frame.places.back
@@ -64,7 +72,9 @@ def rate(frame, memory, v):
     law = MOVING if moved else int(at.waited[0] >= 1) + int(at.waited[0] >= 12)
     own = one(frame, law, v)
     if moved:
-        own = (1 - frame.steer) * own + frame.steer * one(frame, LAWS - 2, np.subtract(v, at.move[0]))
+        left = None if u is None else np.subtract(u, at.move[0])
+        again = left if beyond(left) else np.subtract(again, at.move[0])
+        own = (1 - frame.steer) * own + frame.steer * one(frame, LAWS - 2, again)
     return share * own
 
 
@@ -82,26 +92,31 @@ def one(frame, law, v):
 
 def channel(frame, memory, x):
     """a(y|x) as a dictionary of releases, from the formula alone."""
-    lattice, o = frame.lattice, frame.offsets
-    (u,), (inside,), (stretch,) = lattice.seen(frame.at_memory(memory).anchor, np.array([x]))
-    wide = float(stretch) if np.abs(u).max() > o.reach else 1.0
-    moves = {tuple(np.subtract(u, w).tolist()) for w in o.near.tolist()} | {(0,) * o.axes}
-    fee = 0.0 if frame.places is None else frame.places.fee
+    lattice, o, at = frame.lattice, frame.offsets, frame.known(memory)
+    point = lattice.decode([x])
+    (exact,) = lattice.between(at.anchor, at.size, point)
+    u = np.rint(exact).astype(int)
+    away = np.abs(u).max() > o.reach
+    own, size = lattice.cell(point)
+    base, size, start = (own, size, 0 * u) if away else (at.anchor, at.size, u)
+    (inside,) = lattice.between(base, size, point) - start
+    stays = 0 if frame.places is None else frame.places.fee
+    ways = [(w, start - w, rate(frame, memory, u - w, u), frame.fade) for w in o.near if (u - w).any()]
     mass = {}
-    for v in moves:
-        y = int(frame.landing(frame.at_memory(memory), np.array([v]))[0])
-        w, share = np.subtract(u, v), frame.fade if any(v) else 1.0
-        far = np.hypot(*(w + inside) * [1, wide]) * 1.05 + 2e-4 if o.axes == 2 else abs(w[0]) + 0.5  # all in one band
-        if far > frame.limit:
-            continue
-        mass[y] = mass.get(y, 0) + rate(frame, memory, v) * 2 ** -(float(frame.cost(w, wide, share=share)) + fee)
+    for w, v, r, share in [*ways, (u, None, rate(frame, memory, 0 * u), 1.0)]:
+        y = lattice.packed(at.anchor) if v is None else lattice.landing(base, size, v[None])
+        left = exact if v is None else w + inside
+        far = np.hypot(*left) * 1.05 + 2e-4 if o.axes == 2 else abs(round(left[0])) + 0.5  # all in one band
+        if far <= frame.limit and not (v is None and away and np.isfinite(frame.limit)):
+            bits = frame.weight * float(distance(w, lattice.spacing)) + share * frame.values[o.index(w)] + stays
+            mass[int(y[0])] = mass.get(int(y[0]), 0) + r * 2 ** -float(bits)
     if frame.places is not None:
-        own, p = frame.among(frame.at_memory(memory))[0], frame.places
-        left = p.offsets(lattice, lattice.decode([x]))[0]
+        own, p = at.named[0], frame.places
+        left = p.offsets(lattice, point)[0]
         known = (left**2).sum(1).min() <= 2 * o.axes
         for j, y in enumerate(frame.packed.tolist()):
             d = float(distance(left[j], lattice.spacing))
-            whole = np.rint(left[j]).astype(int)
+            whole = np.clip(np.rint(left[j]), -2 * o.reach, 2 * o.reach).astype(int)
             worth = p.worth[(left**2).sum(1).argmin(), j] if known else frame.values[o.index(whole)]
             mass[y] = mass.get(y, 0) + own[j] * 2 ** -(frame.weight * d + float(worth))
     return {y: m / sum(mass.values()) for y, m in mass.items() if m > 0}
@@ -112,14 +127,14 @@ def channel(frame, memory, x):
 def test_rows_are_the_formula(axes, limit, steer, places):
     frame = a_frame(axes, limit=limit, steer=steer, places=places)
     lattice = frame.lattice
-    cell = lambda *at: int(lattice.encode(lattice.places(np.array([at[-axes:]])))[0])  # noqa: E731
+    cell = lambda *at: int(lattice.packed(np.array([at[-axes:]]))[0])  # noqa: E731
     memories = [frame.start(1), after(frame, [cell(5, 5)]), after(frame, [cell(41, 41), cell(44, 42)]),
                 after(frame, [cell(5, 5), cell(6, 7)], 3), after(frame, [cell(40, 40)])]  # fmt: skip
     for memory, x in product(memories, (cell(5, 5), cell(7, 6), cell(40, 41), cell(43, 43))):
         expected = channel(frame, memory, x)
         y = np.array(list(expected))
         every, at = np.repeat(memory, len(y), 0), np.full(len(y), x)
-        np.testing.assert_allclose(frame.chance(every, at, y), list(expected.values()), rtol=1e-9)
+        np.testing.assert_allclose(frame.chance(frame.known(every), at, y), list(expected.values()), rtol=1e-9)
 
 
 @pytest.mark.parametrize("axes", [1, 2])
@@ -128,29 +143,27 @@ def test_the_law_that_the_meter_rests_on_is_no_more_than_one_over_all_releases(a
     frame = replace(a_frame(axes, places=places), steer=0.3)
     lattice, side = frame.lattice, np.arange(-64, 65)
     near = np.stack(np.meshgrid(*[side] * axes, indexing="ij"), -1).reshape(-1, axes)
-    start = int(lattice.encode(lattice.places(np.array([[42, 42][-axes:]])))[0])
-    moved = int(lattice.encode(lattice.places(np.array([[43, 44][-axes:]])))[0])
+    start = int(lattice.packed(np.array([[42, 42][-axes:]]))[0])
+    moved = int(lattice.packed(np.array([[43, 44][-axes:]]))[0])
     for memory in (after(frame, [start]), after(frame, [start, moved]), after(frame, [start], 20)):
-        anchor = frame.at_memory(memory).anchor
-        y = np.unique(lattice.encode(lattice.places(anchor + near)))
-        total = frame.law(np.repeat(memory, len(y), 0), y).sum()
+        anchor = frame.known(memory).anchor
+        y = np.unique(lattice.packed(anchor + near))
+        total = law(frame, np.repeat(memory, len(y), 0), y).sum()
         assert 0.1 < total <= 1 + 1e-9
         rings = frame.jumps[:, 5:].max() * frame.offsets.rings  # what lies farther than was added up
         assert total >= 1 - rings - 1e-9
 
 
 @pytest.mark.parametrize("places", [False, True])
-def test_blind_draws_have_the_output_law(places):
+def test_blind_draws_have_the_output_law_of_what_is_near_or_known(places):
     frame, n = a_frame(2, places=places, steer=0.25), 40_000
-    lattice = frame.lattice
-    a, b = (int(lattice.encode(lattice.places(np.array([at])))[0]) for at in ([50, 50], [51, 52]))
-    memory = np.repeat(after(frame, [a, b]), n, 0)
-    shown, counts = np.unique(
-        frame.draw(memory, memory[:, 0], np.ones(n, bool), (np.arange(n) + 0.5) / n), return_counts=True
-    )
-    often = counts > 40
-    q = frame.law(memory[: len(shown)], shown)
-    np.testing.assert_allclose(counts[often] / n, q[often], atol=4 / n)
+    a, b = (int(frame.lattice.packed(np.array([at]))[0]) for at in ([50, 50], [51, 52]))
+    at = frame.known(np.repeat(after(frame, [a, b]), n, 0))
+    drawn = frame.draw(at, np.full(n, a), np.ones(n, bool), (np.arange(n) + 0.5) / n)
+    shown, counts = np.unique(drawn, return_counts=True)
+    q = law(frame, np.repeat(after(frame, [a, b]), len(shown), 0), shown)
+    assert len(shown) == len(frame.offsets) + len(frame.packed)
+    np.testing.assert_allclose(counts / n, q / q.sum(), atol=4 / n)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -161,15 +174,25 @@ def test_information_about_any_law_of_the_data_stays_below_the_meter(seed, place
     readings = frame.lattice.encode(np.array([[35.0], [40.0], [41.0], [44.0]])).tolist()
     paths = list(product(readings, repeat=3))
     p = rng.dirichlet(np.full(len(paths), 0.3))
-    joint, charged = {}, 0.0
+    joint, charged, known = {}, 0.0, {}
+
+    def ways(memory, x):
+        """Releases, their chances, the memories after them and what the meter charges; computed once each."""
+        key = memory.tobytes(), x
+        if key not in known:
+            a = channel(frame, memory, x)
+            y = np.array(list(a))
+            later, q = frame.follow(frame.known(np.repeat(memory, len(y), 0)), y)
+            known[key] = [*zip(a, a.values(), later[:, None], -np.log2(q), strict=True)]
+        return known[key]
+
     for path, px in zip(paths, p, strict=True):
         now = {(): (1.0, frame.start(1), 0.0)}
         for x in path:
             then = {}
             for shown, (q, memory, bits) in now.items():
-                for y, a in channel(frame, memory, x).items():
-                    c = -float(np.log2(frame.law(memory, np.array([y]))[0]))
-                    then[(*shown, y)] = (q * a, frame.update(memory, np.array([y])), bits + c)
+                for y, a, later, c in ways(memory, x):
+                    then[(*shown, y)] = (q * a, later, bits + c)
             now = then
         for shown, (q, _, bits) in now.items():
             joint[path, shown] = px * q
@@ -193,12 +216,12 @@ def test_under_its_kernel_it_does_what_its_solver_says():
     s.memory[:, :2], s.memory[:, 2] = [100, 100], 0
     left, d, bits = np.full(n, near // 2), [], []
     for step in range(40):
-        u = chosen(P[left], rng.random(n))
-        far = u >= near
-        ring = frame.offsets.on_ring(np.maximum(u - near + 1, 1), rng.random(n))
-        at = np.where(far[:, None] & (u < near + 3)[:, None], ring, frame.offsets.near[np.minimum(u, near - 1)])
-        anchor = frame.at_memory(s.memory).anchor
-        x = frame.lattice.encode(frame.lattice.places(frame.lattice.moved(anchor, at)))
+        u = draw(P[left], rng.random(n))
+        radii = frame.offsets.radii[np.maximum(u - near + 1, 1)]
+        ring = np.stack([radii, np.rint(radii * rng.uniform(-1, 1, n))], 1).astype(int)
+        at = np.where(((u >= near) & (u < near + 3))[:, None], ring, frame.offsets.near[np.minimum(u, near - 1)])
+        now = frame.known(s.memory)
+        x = frame.lattice.landing(now.anchor, now.size, at)
         view = mechanism.look(s)
         y = mechanism.draw(s, view, x, rng.random(n))
         if step >= 10:
@@ -229,7 +252,7 @@ def test_a_limit_at_every_step_holds_anywhere_on_earth():
     lattice, rng, n = frame.lattice, np.random.default_rng(1), 12
     memory, farthest = frame.start(n), 0.0
     for place, packed in zip(trip, lattice.encode(trip), strict=True):
-        y = frame.draw(memory, np.full(n, packed), np.zeros(n, bool), rng.random(n))
+        y = frame.draw(frame.known(memory), np.full(n, packed), np.zeros(n, bool), rng.random(n))
         memory = frame.update(memory, y)
         farthest = max(farthest, apart_km(np.tile(place, (n, 1)), lattice.decode(y)).max())
     assert 0.25 < farthest <= 0.5
@@ -243,7 +266,7 @@ def test_it_holds_wherever_in_its_cell_a_reading_is_and_where_columns_end(limit,
     memory = frame.update(frame.start(n), frame.lattice.encode(here))
     degrees = rng.normal(0, 5 * frame.spacing / 111.2, (n, 2))
     there = here + degrees / np.stack([np.ones(n), np.cos(np.radians(here[:, 0]))], 1)
-    y = frame.draw(memory, frame.lattice.encode(there), np.zeros(n, bool), rng.random(n))
+    y = frame.draw(frame.known(memory), frame.lattice.encode(there), np.zeros(n, bool), rng.random(n))
     assert 0.9 * limit < apart_km(there, frame.lattice.decode(y)).max() <= limit
 
 
@@ -264,7 +287,8 @@ def test_rungs_are_run_each_by_its_own_frame_and_a_move_costs_what_it_can_say():
     y = mechanism.draw(s, view, x, u)
     for k, frame in enumerate(frames):
         own = np.arange(n) % 3 == k
-        np.testing.assert_array_equal(y[own], frame.draw(s.memory[own], x[own], np.zeros(own.sum(), bool), u[own]))
+        at = frame.known(s.memory[own])
+        np.testing.assert_array_equal(y[own], frame.draw(at, x[own], np.zeros(own.sum(), bool), u[own]))
     told = mechanism.after(s, view, y)
     np.testing.assert_array_equal(told.memory[:, -1], s.memory[:, -1])
 

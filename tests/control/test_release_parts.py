@@ -60,7 +60,7 @@ def test_a_draw_is_the_symbol_at_which_the_cumulative_law_passes_the_uniform(n_o
     z, u = rng.integers(0, 3, 200), rng.random(200)
     u[:3] = 0, np.nextafter(1, 0), 0.5
     law = np.cumsum(policy.channel(policy.start()), -1)
-    for sighted in (True, False):
+    for sighted in (True, None):
         mechanism = release.Mechanism(policy, problem, sighted=sighted)
         _, y = mechanism.step(mechanism.start(200), z, u)
         assert y.dtype == np.int64

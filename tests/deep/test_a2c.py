@@ -96,7 +96,7 @@ def test_a_state_whose_releases_the_network_rules_out_still_has_a_finite_gradien
     actor = actor._replace(layers=[*hidden, (W, c)])
     b, slope = jnp.asarray(some(4), jnp.float32), jnp.ones((4, 6, 6)) * jnp.arange(6.0)
     loss = lambda actor: a2c.actor_loss(model, options, actor, b, None, 1.0, slope)  # noqa: E731
-    assert all(bool(jnp.isfinite(v).all()) for v in jax.tree.leaves(jax.grad(loss)(actor)))
+    assert all(bool(jnp.isfinite(v).all()) for v in jax.tree.leaves(jax.jit(jax.grad(loss))(actor)))
     rule = LookaheadRule(
         a2c.as_layers(actor.layers), limited.cost(0.0), np.asarray(actor.directions, float), options.sweeps
     )
@@ -115,7 +115,7 @@ def test_q_is_the_sum_over_every_release(toy):
         after = next_prior(b, a, np.full(4, y), toy.chain.transition)
         v = -tau * np.log(np.exp(-(after @ critic.T) / tau).sum(-1))
         expected += 0.9 * output_law(b, a)[:, y] * v
-    q = a2c.q_value(model, options, jnp.asarray(critic), jnp.asarray(b), jnp.asarray(a))
+    q = jax.jit(lambda b, a: a2c.q_value(model, options, jnp.asarray(critic), b, a))(b, a)
     assert np.allclose(q, expected, atol=1e-4)
 
 
@@ -126,8 +126,8 @@ def test_the_plane_touches_q_and_lies_above_it_elsewhere(toy):
         model = double(deep.Model.of(toy, 3.0))
         critic = jnp.asarray(np.random.default_rng(1).normal(size=(6, 6)))
         b, a = jnp.asarray(some(1)[0]), jnp.asarray(np.random.default_rng(2).dirichlet(np.ones(6), 6))
-        q = lambda b: a2c.q_value(model, options, critic, b, a)  # noqa: E731
-        alpha = jax.grad(q)(b)
+        q = jax.jit(lambda b: a2c.q_value(model, options, critic, b, a))
+        alpha = jax.jit(jax.grad(q))(b)
         assert float(alpha @ b) == pytest.approx(float(q(b)), abs=1e-9)
         for z in range(6):
             step = 1e-6 * jnp.eye(6)[z]
@@ -178,17 +178,18 @@ def test_the_gradient_by_rows_is_that_of_a_brute_force_objective_in_expectation(
         actor = jax.tree.map(lambda v: jnp.asarray(v, float), a2c.start(model, options, 0).actor)
         actor = actor._replace(lookahead=jnp.asarray(np.random.default_rng(4).normal(size=(3, 3))))
         b = jnp.asarray(THREE.initial)
-        mean = a2c.channel(model, options, actor, b)
-        slope = jax.grad(a2c.q_value, argnums=4)(model, options, jnp.eye(3), b, mean)
+        channel = jax.jit(lambda actor: a2c.channel(model, options, actor, b))
+        mean = channel(actor)
+        slope = jax.jit(jax.grad(lambda a: a2c.q_value(model, options, jnp.eye(3), b, a)))(mean)
         log_a, _ = a2c.act(model, jnp.tile(mean, (n, 1, 1)), 30.0, jnp.tile(b, (n, 1)), jax.random.PRNGKey(0), 0.0)
         one = jax.grad(lambda v, log_a: a2c.actor_loss(model, options, v, b, log_a, 30.0, slope))
-        found = np.asarray(jax.vmap(one, (None, 0))(actor, log_a).lookahead)
+        found = np.asarray(jax.jit(jax.vmap(one, (None, 0)))(actor, log_a).lookahead)
         brute = np.zeros((3, 3))
         for z, y in np.ndindex(3, 3):
             ends = []
             for h in (1e-5, -1e-5):
                 moved = actor._replace(lookahead=actor.lookahead.at[z, y].add(h))
-                first = np.asarray(a2c.channel(model, options, moved, b))
+                first = np.asarray(channel(moved))
                 ends.append(two_steps(problem, first, np.asarray(second)))
             brute[z, y] = (ends[0] - ends[1]) / 2e-5
     error = found.std(0) / np.sqrt(n)
@@ -202,7 +203,7 @@ def test_one_number_for_all_rows_would_say_nothing_of_most_of_them():
     options, model = a2c.A2C(streams=1, pieces=4), deep.Model.of(problem, WEIGHT)
     critic, b = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3))), jnp.asarray(THREE.initial)
     mean = jnp.full((3, 3), 1 / 3)
-    slope = jax.grad(a2c.q_value, argnums=4)(model, options, critic, b, mean)
+    slope = jax.jit(jax.grad(lambda a: a2c.q_value(model, options, critic, b, a)))(mean)
     a = mean.at[1].set(jnp.array([0.1, 0.8, 0.1]))
     by_row = (slope * (a - mean)).sum(-1)
     assert by_row[1] < -0.05 and np.allclose(by_row[jnp.array([0, 2])], 0)
@@ -218,9 +219,10 @@ def test_the_expected_gradient_by_finite_differences(constraint):
         actor = jax.tree.map(lambda v: jnp.asarray(v, float), state.actor)
         critic, b = jnp.asarray(state.critic, float), jnp.asarray(some(5))
         q = jax.jit(lambda v: a2c.q_value(model, options, critic, b, a2c.channel(model, options, v, b)).mean())
-        mean = a2c.channel(model, options, actor, b)
-        slope = jax.grad(lambda a: a2c.q_value(model, options, critic, b, a).sum())(mean)
-        gradient = jax.grad(lambda v: a2c.actor_loss(model, options, v, b, jnp.log(mean), 30.0, slope))(actor)
+        mean = jax.jit(lambda v: a2c.channel(model, options, v, b))(actor)
+        slope = jax.jit(jax.grad(lambda a: a2c.q_value(model, options, critic, b, a).sum()))(mean)
+        loss = lambda v: a2c.actor_loss(model, options, v, b, jnp.log(mean), 30.0, slope)  # noqa: E731
+        gradient = jax.jit(jax.grad(loss))(actor)
         direction = jax.tree.map(lambda v: jnp.asarray(np.random.default_rng(v.size).normal(size=v.shape)), actor)
         along = sum(jax.tree.leaves(jax.tree.map(lambda g, d: (g * d).sum(), gradient, direction)))
         shift = lambda h: q(jax.tree.map(lambda v, d: v + h * d, actor, direction))  # noqa: E731

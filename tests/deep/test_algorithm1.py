@@ -253,7 +253,7 @@ def test_with_credit_by_rows_the_pair_form_learns_what_the_single_form_does():
     single = problem_of("grid2x2-q2", 1.0)
     best = vs.solve(single, window=1).objective
     for problem in (single, pairs(single)):
-        learned = vs.solve(problem, "a2c", width=16, updates=150, segments=1)
+        learned = vs.solve(problem, "a2c", width=16, updates=100, streams=32, segments=1)
         assert learned.objective <= 1.01 * best
 
 

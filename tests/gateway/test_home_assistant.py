@@ -6,12 +6,15 @@ from contextlib import closing
 
 import pytest
 
+from audiencekit import behind
 from gatewaykit import NEEDS_MOSQUITTO, artefact, core_of, levels, places
 from homekit import SECRET, HomeAssistant
 from httpkit import Server, forwarding
 from mosquitto import Mosquitto, free_port
 from mqttkit import Client, serving
 from patience import PATIENCE_S, wait_until
+from veilstream.data.states import named
+from veilstream.gateway.audience import AudienceSpec, with_audiences
 from veilstream.gateway.core import Core
 from veilstream.gateway.home import Home
 from veilstream.gateway.owntracks import sealer
@@ -145,6 +148,33 @@ def test_discovery_shows_trackers_meters_and_their_bits_and_either_side_may_rest
         assert float(says("sensor.carol_phone_leaked_bits")) > 0
     core.close()
     client.end()
+
+
+def test_the_family_sees_a_tracker_and_the_neighbours_a_zone_of_one_phone(tmp_path, art, broker, home):
+    names = named(("away", "home", "school"))
+    behind(tmp_path / "neighbours.veil", art, sharpness=2.0, points=names, measure="table", cost_unit="%")
+    spec = AudienceSpec("neighbours", str(tmp_path / "neighbours.veil"))
+    spaces = with_audiences({"": Space(art)}, [spec])
+    core = Core(spaces, Store(tmp_path / "s.db", {k: s.binding for k, s in spaces.items()}))
+    route, theirs = Route("people/+/+", "family/+/+"), Route("people/+/+", "near/+/+", "neighbours")
+    client, fine, zones = Client(broker.port, "family/#", "near/#"), "device_tracker.erin_phone", set()
+    zone = f"{fine}_neighbours"
+    with closing(core), serving(core, broker.port, route, audiences=[theirs], home=Home(spaces, "veil/status")):
+        for k in range(12):
+            places = {"lat": 39.9 + 0.01 * (k % 4), "lon": 116.3 + 0.01 * (k // 4)}
+            client.say("people/erin/phone", {**location(20 - k), **places})
+            wait_until(lambda k=k: len(client.heard) == 2 * (k + 1))
+            last = {topic: payload for topic, payload, _ in client.heard}
+            name = json.loads(last["near/erin/phone"])["released"]
+            said = {"away": "not_home"}.get(name, name)
+            zones.add(said)
+            wait_until(lambda said=said: home.states.get(zone, {}).get("state") == said, what=said)
+            at = shown(last["family/erin/phone"])
+            wait_until(lambda at=at: home.place(fine) == at)
+    client.end()
+    assert len(zones) > 1 and home.place(zone) is None  # a name, and no place
+    known = [home.states[entity]["attributes"]["friendly_name"] for entity in (fine, zone)]
+    assert known == ["erin/phone", "erin/phone (neighbours)"]
 
 
 def test_all_of_them_speak_mqtt_5(broker, home):

@@ -20,8 +20,8 @@ from veilstream.model.problem import Average, Problem
 HIDDEN = 3  # releases of the coarser policy: the first, middle and last place
 
 
-def behind(path, finer, seed=0, n=HIDDEN, sharpness=0.3):
-    """A policy file for an audience that may be told a few places alone."""
+def behind(path, finer, seed=0, n=HIDDEN, sharpness=0.3, points=None, **more):
+    """A policy file for an audience that may be told a few places alone; points: other ones of that number."""
     seen = Finer.through(finer.chain if finer.finer is None else finer.finer.chain, finer.policies)
     d = np.abs(np.arange(seen.n_shown)[:, None] - np.linspace(0, seen.n_shown - 1, n))
     P = 0.999 * seen.transition + 0.001 / seen.n_shown
@@ -29,12 +29,12 @@ def behind(path, finer, seed=0, n=HIDDEN, sharpness=0.3):
     favour = np.random.default_rng(seed).dirichlet(np.ones(n), n)
     table = favour[:, None, :] * np.exp(-sharpness * d)[None]
     policy = Controller.of_table(table / table.sum(-1, keepdims=True), 1)
-    states, points = finer.shown, None
-    if states is not None:
+    states = finer.shown
+    if states is not None and points is None:
         points = type(states)(states.kind, states.coordinates[np.linspace(0, len(states) - 1, n).astype(int)],
                               tuple(f"area {k}" for k in range(n)), states.unit)  # fmt: skip
     truth = np.abs(np.arange(len(finer.chain))[:, None] - np.linspace(0, len(finer.chain) - 1, n))
-    own = {"states": states, "points": points, "recording": finer.recording, "finer": finer, "truth": truth}
+    own = {"states": states, "points": points, "recording": finer.recording, "finer": finer, "truth": truth} | more
     return save(path, policy, problem=problem, **own)
 
 
@@ -47,10 +47,21 @@ def two(folder, period_s=None, map=True):
 
 @contextlib.contextmanager
 def core_of(
-    folder, audiences=("public",), store=MEMORY, ceiling=None, own=None, uniforms=None, now=time.time, **serving
+    folder,
+    audiences=("public",),
+    store=MEMORY,
+    ceiling=None,
+    own=None,
+    uniforms=None,
+    now=time.time,
+    delay=None,
+    **serving,
 ):
-    """A core over the files of `two`; own: the ceiling of the audiences."""
-    asked = [AudienceSpec(name, str(folder / f"{name}.veil"), ceiling=own) for name in audiences]
+    """A core over the files of `two`; own: the ceiling of the audiences; delay: of the first of them."""
+    asked = [
+        AudienceSpec(name, str(folder / f"{name}.veil"), ceiling=own, delay=None if k else delay)
+        for k, name in enumerate(audiences)
+    ]
     spaces = with_audiences({"": Space(load(folder / "family.veil"), ceiling)}, asked)
     opened = Store(store, {name: space.binding for name, space in spaces.items()})
     core = Core(spaces, opened, Serving(**serving), uniforms=uniforms, now=now)

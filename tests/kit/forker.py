@@ -23,6 +23,8 @@ from veilstream.gateway.space import Space
 from veilstream.gateway.store import Store
 from veilstream.gateway.topics import Route
 
+OWNER, THEIRS = "o" * 20, "p" * 20  # tokens, where there is an audience
+
 
 def child(policy: str, store: str, transport: str, where: str, word: str) -> None:
     service.configure()
@@ -41,10 +43,11 @@ def child(policy: str, store: str, transport: str, where: str, word: str) -> Non
             parts["forward"] = onwards.run
         service.run(parts, core.stats)
     elif transport == "http":
-        service.run({"http": HttpGateway(core, HttpSettings(int(where))).run}, core.stats)
+        tokens = {"token": OWNER, "audiences": {"public": THEIRS}} if asked else {}
+        service.run({"http": HttpGateway(core, HttpSettings(int(where), **tokens)).run}, core.stats)
     else:
         with open(where, "rb") as source, open(word, "wb") as target:
-            pipe.run(core, source, target, "jsonl")
+            pipe.run(core, source, target, "jsonl", audience="public" if asked else "")
     core.close()
 
 
@@ -58,4 +61,5 @@ def main() -> None:
         os.waitpid(pid, 0)  # the test ends it
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -78,8 +78,8 @@ def core_of(
 class Outbox:
     """An outlet: every release goes out on one topic, and nobody sends it."""
 
-    def compose(self, releases):
-        return [(s.name, "out", message) for s, _, _, message in releases if message is not None]
+    def compose(self, told):
+        return [(s.name, "out", message) for s, message in told if message is not None]
 
     def wake(self) -> None:
         pass

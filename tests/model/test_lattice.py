@@ -25,7 +25,7 @@ def test_an_offset_leads_where_it_was_counted_to(middle):
     lattice = Lattice(0.5, 2)
     anchor = np.repeat(lattice.nearest(lattice.encode([middle])), 441, 0)
     offset = np.stack(np.meshgrid(*[np.arange(-10, 11)] * 2, indexing="ij"), -1).reshape(-1, 2)
-    there = lattice.places(lattice.moved(anchor, offset))
+    there = lattice.decode(lattice.landing(anchor, lattice.size(anchor[:, 0]), offset))
     straight = 0.5 * np.hypot(*offset.T)
     apart = apart_km(lattice.places(anchor), there)
     assert (np.abs(apart - straight) <= 0.05 * straight + 0.25).all()  # half a column where a band ends
@@ -38,8 +38,9 @@ def test_far_offsets_go_the_short_way_and_come_back():
     offset = lattice.offset(anchor, packed)
     around = np.rint(360 / lattice.width(anchor[:, 0]))
     assert (np.abs(offset[:, 1]) <= around / 2 + 1).all()
-    apart = apart_km(lattice.places(lattice.moved(anchor, offset)), ANYWHERE[200:])
-    columns = np.maximum(lattice.seen(anchor, packed)[2], 1)
+    size = lattice.size(anchor[:, 0])
+    apart = apart_km(lattice.decode(lattice.landing(anchor, size, offset)), ANYWHERE[200:])
+    columns = np.maximum(size[:, 1] * np.cos(np.radians(ANYWHERE[200:, 0])) / lattice.height, 1)
     assert (apart <= 0.5 * 0.75 * columns + 0.3).all()
 
 
@@ -48,7 +49,8 @@ def test_levels_have_no_end():
     values = np.array([[0.0], [-7.3], [1e6], [3.12]])
     anchor = lattice.nearest(lattice.encode(values))
     np.testing.assert_allclose(lattice.places(anchor), values, atol=0.125 + 1e-9)
-    np.testing.assert_array_equal(lattice.moved(anchor, -anchor), np.zeros_like(anchor))
+    back = lattice.landing(anchor, lattice.size(anchor[:, 0]), -anchor)
+    np.testing.assert_array_equal(lattice.decode(back), 0 * anchor)
 
 
 def test_what_is_no_lattice_is_refused():

@@ -44,16 +44,22 @@ def test_who_moves_on_leaves_behind_what_a_release_missed():
     lattice, memory = frame.lattice, frame.start(1)
     nowhere = lattice.encode(np.array([[40.0, 5.0]]))
     memory = frame.update(memory, nowhere)
-    at, x = frame.at_memory(memory), lattice.encode(np.array([[40.03, 5.0]]))
-    mass, moves = frame.weights(at, x)
-    y = frame.landing(frame.at_memory(np.repeat(memory, moves.shape[1], 0)), moves[0])
-    free = mass[0, -len(y) :]
+    at, x = frame.known(memory), lattice.encode(np.array([[40.03, 5.0]]))
+    mass, ways = frame.weights(at, x, np.zeros(1, bool))
+    moves = ways.u - frame.offsets.near
+    y = lattice.landing(np.repeat(at.anchor, len(moves), 0), np.repeat(at.size, len(moves), 0), moves)
+    near = mass[0, len(frame.packed) : -1]
     left = apart_km(np.repeat(lattice.decode(x), len(y), 0), lattice.decode(y))
-    ratio = np.log2(free / frame.free(at, moves)[0]) + frame.weight * left  # -(fee + share beta), nearly
-    stays, near = (moves[0] == 0).all(1), left < 2 * frame.spacing
-    values = frame.values[frame.offsets.index(lattice.seen(at.anchor, x)[0][0] - moves[0])]
-    own = -(ratio + frame.places.fee)
-    np.testing.assert_allclose(own[near & ~stays], FADE * values[near & ~stays], atol=0.3)
+    every = frame.known(np.repeat(memory, len(moves), 0))
+    with np.errstate(divide="ignore"):
+        own = -np.log2(near * every.share / frame.free(every, moves)) - frame.weight * left
+    close = (left < 2 * frame.spacing) & moves.any(1)
+    values = frame.values[frame.offsets.index(ways.u - moves)]
+    np.testing.assert_allclose(own[close], FADE * values[close], atol=0.3)
+    stays = (moves == 0).all(1).argmax()
+    assert near[stays] == 0  # counted apart, in the last column, whole
+    whole = -np.log2(mass[0, -1] * every.share[0] / frame.free(every, moves)[stays]) - frame.weight * left[stays]
+    assert whole == pytest.approx(values[stays], abs=0.3)
 
 
 def test_releases_expected_along_a_record_are_those_of_every_path():

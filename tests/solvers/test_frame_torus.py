@@ -35,7 +35,7 @@ def test_under_its_kernel_a_frame_is_near_the_bound_for_every_mechanism(side, ax
     at = offsets.index(apart)
     step = P[n // 2, :n] + P[n // 2, n:].sum() / n  # who goes farther is anywhere
     chain, d = MarkovChain(step[at.T]), distance(apart, SPACING)  # z x z', z x y
-    table = frame.moves[0][at.T][:, None, :] * np.exp2(-frame.cost(apart, at=at))  # s x z x y
+    table = frame.moves[0][at.T][:, None, :] * np.exp2(-(weight * d + frame.values[at]))  # s x z x y
     own = Controller.of_table(table / table.sum(-1, keepdims=True), 1)
     found = Point.of(Problem(chain, d, Average(weight=weight)), own).objective(weight)
     proved = certify(chain, weight * d, upper=found, seconds=2).lower_bound

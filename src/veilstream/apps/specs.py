@@ -6,7 +6,7 @@ from veilstream.data.spec import DataSpec, option
 from veilstream.errors import InputError
 from veilstream.gateway.spec import StoreSpec
 
-DEPTHS, FORMATS = ("quick", "full", "none"), ("auto", "csv", "jsonl")
+DEPTHS, FORMATS = ("quick", "full", "none"), ("auto", "csv", "jsonl", "gpx")
 PAGE, OUTPUT, MATTERS = "What is on the page", "Output", "What matters"
 ASKED, HOW, GUESS = "What is asked", "How it is solved", "The guess without a history"
 
@@ -22,7 +22,10 @@ class Meaning:
         MATTERS,
     )
     show: str | None = option(
-        None, "Release points of a public grid this far apart, or states. [default: 250m; round levels]", MATTERS
+        None,
+        "Release points of a public grid this far apart, states, or the names of zones in a FILE.csv. [default: 250m; "
+        "round levels]",
+        MATTERS,
     )
 
 
@@ -89,7 +92,7 @@ class ReportSpec(DataSpec):
 class ReleaseSpec(DataSpec, StoreSpec):
     """How readings are read, what a release rests on, and how it is written."""
 
-    format: str = option("auto", "Format of the output: csv, jsonl, or auto (as the input).", OUTPUT)
+    format: str = option("auto", "Format of the output: csv, jsonl, gpx (at the end), or auto (as the input).", OUTPUT)
     per_reading: bool = option(False, "Write a line for every reading, not one for every step.", OUTPUT)
     seed: int | None = option(None, "Seed, for tests only: noise that can be repeated protects nobody.", OUTPUT)
 

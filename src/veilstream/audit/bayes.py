@@ -59,7 +59,7 @@ def _infer(chain: MarkovChain, policy: Policy, traces: Traces, view: Ints | None
     # a column of each channel is enough where the policy can give it: the whole is |Y| times as much work
     parts = policy if view is None and isinstance(policy, Controller) else None
     follower = BeliefFilter(chain, view, parts, charges=False)
-    mechanism = Mechanism(policy, meter=follower, sighted=parts is not None)
+    mechanism = Mechanism(policy, meter=follower, sighted=None if parts is None else True)
 
     def observe(seen: Seen) -> None:
         column = mechanism.column(seen.before, seen.view, seen.y)

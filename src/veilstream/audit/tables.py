@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from veilstream.audit.audiences import Audiences
 from veilstream.audit.judge import Judged, Judgement
 from veilstream.audit.measures import NATS, Measure, Setting
-from veilstream.audit.verdict import Assessment
+from veilstream.audit.verdict import Assessment, pm
 from veilstream.model.interval import Interval
 
 WHO = {"predictor": "before release", "filter": "at release", "smoother": "whole trace"}
@@ -111,6 +112,41 @@ def _against(found: Assessment) -> Sheet:
         tuple(h.strip() for h in head),
         rows,
     )
+
+
+# --- several audiences ---------------------------------------------------------------------------------------
+
+WHO_SEES = (
+    "Bits: per step, in the long run of the fitted chain and as measured on the data of the table, with 95 % intervals "
+    "over traces; for a coarser audience the long run's is what its releases say of the finer ones, an upper bound. "
+    "Identified: the exact adversary's first guess at release is right; off: its best guess, from the true state."
+)
+
+
+def audiences(found: Audiences) -> list[Sheet]:
+    """Every onlooker, on each body of data."""
+    unit = found.unit
+    head = ("who sees", "error", "bits", "measured", "identified", f"off {unit}".rstrip(), "level")
+    out = []
+    for name, size in found.sizes.items():
+        rows = []
+        for row in found.rows:
+            seen = row.learnt[name]
+            cells = (
+                row.name,
+                "" if row.error is None else f"{row.error:.3g} {row.unit}".rstrip(),
+                "" if row.leakage is None else f"{row.leakage:.4f}",
+                pm(seen.bits),
+                f"{seen.guess.top1:.0%}",
+                "" if seen.guess.error is None else f"{seen.guess.error:.3g}",
+                row.level,
+            )
+            rows.append((cells, row.error is not None))
+        out.append(Sheet(f"Who learns what, {SETTING[name]}: {size}", head, rows))
+    late = [row for row in found.rows if row.now]
+    each = [((name, *(pm(row.now[k]) for row in late)), True) for k, name in enumerate(found.delays)]
+    title = "Bits about now, by how late releases come (data drawn from the chain)"
+    return [*out, Sheet(title, ("late by", *(row.name for row in late)), each)]
 
 
 # --- mechanisms of others ----------------------------------------------------------------------------------

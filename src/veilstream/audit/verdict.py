@@ -109,13 +109,13 @@ class Assessment(Shown):
             return ()
         seen = self.policy.settings[0]
         allowed = claim.leakage + claim.startup_bits / self.options.sizes[1]
-        if _exceeds(seen.leakage, allowed, claim.leakage_se):
+        if exceeds(seen.leakage, allowed, claim.leakage_se):
             found.append(
-                f"measured leakage {_pm(seen.leakage)} bits per step, claimed {claim.leakage:.4f} "
+                f"measured leakage {pm(seen.leakage)} bits per step, claimed {claim.leakage:.4f} "
                 f"(+ {claim.startup_bits:.2f} once)"
             )
-        if claim.distortion is not None and _exceeds(seen.distortion, claim.distortion * (1 + SLACK), 0.0):
-            found.append(f"measured distortion {_pm(seen.distortion)}, claimed {claim.distortion:.4f}")
+        if claim.distortion is not None and exceeds(seen.distortion, claim.distortion * (1 + SLACK)):
+            found.append(f"measured distortion {pm(seen.distortion)}, claimed {claim.distortion:.4f}")
         if seen.broken:
             found.append(f"{seen.broken} releases break the limit at every step")
         return tuple(found)
@@ -187,12 +187,14 @@ def _number(said: Mapping[str, Any], key: str) -> float | None:
     return float(value)
 
 
-def _exceeds(seen: Interval, allowed: float, se: float) -> bool:
+def exceeds(seen: Interval, allowed: float, se: float = 0.0) -> bool:
+    """Whether a measured figure contradicts what is claimed; se: of the claim."""
     own = (seen.high - seen.low) / (2 * Z95)
     return seen.value > allowed * (1 + SLACK) + SURE * float(np.hypot(own, se)) + 1e-9
 
 
-def _pm(seen: Interval) -> str:
+def pm(seen: Interval) -> str:
+    """Value and half of its interval."""
     return f"{round(seen.value, 4) + 0.0:.4f} ± {(seen.high - seen.low) / 2:.4f}"  # never -0.0000
 
 
@@ -248,7 +250,7 @@ def _anywhere_words(audit: Assessment) -> str:
 
 def _claim_words(audit: Assessment) -> str:
     seen, claim, truth = audit.policy.settings[0], audit.claim, audit.artefact.chain.entropy_rate
-    measured = f"measured on {seen.steps:,} steps drawn from the chain: {_pm(seen.leakage)}, estimated with an interval"
+    measured = f"measured on {seen.steps:,} steps drawn from the chain: {pm(seen.leakage)}, estimated with an interval"
     if claim is None:
         return f"The file claims no leakage; {measured}."
     most, how = ("at most ", f"{claim.level}, an upper bound") if claim.bound else ("", claim.level)

@@ -20,14 +20,14 @@ the finer releases are a chain: they are none.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import lcm
 
 import numpy as np
 
 from veilstream.control.accountant import Accountant, Streams
-from veilstream.control.automaton import Automaton, product, window
+from veilstream.control.automaton import Automaton, kernel_of, product, window
 from veilstream.control.controller import MAX_PLACES, Controller, controller_of
 from veilstream.control.policy import Policy
 from veilstream.control.stationary import LARGE, LongRun, Rates, Step, long_run
@@ -54,6 +54,7 @@ class Finer:
     policy: Controller  # its memory names the last release
     last: Index  # S1: the symbol that the coarser policy looks at, of the release that led to each memory
     n_shown: int  # symbols that it may look at
+    _moves: dict[tuple[int, int], Array] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, chain: MarkovChain, policy: Policy, shows: Index | None = None) -> "Finer":
@@ -122,6 +123,15 @@ class Finer:
         found = np.zeros((self.n_shown, *p.shape[1:]))
         np.add.at(found, of, p)
         return found
+
+    def moves(self, f: int, z: int) -> Array:
+        """P(s1'|s1) of one true state in one phase, S1 x S1'."""
+        if (f, z) not in self._moves:
+            own, S1 = self.policy, len(self.policy.automaton)
+            moves = kernel_of(own.automaton, own.kernel[f][:, [z]])
+            each = np.eye(S1)[..., None] / own.normaliser[f, :, z][:, None, None]  # S1 x S1 x 1, one memory each
+            self._moves[f, z] = moves.arrive(own.output_model[f], each)[..., 0]
+        return self._moves[f, z]
 
     def seen(self, coarse: Controller) -> Controller:
         """The coarser policy as a function of the finer memory s1'."""
@@ -276,7 +286,7 @@ class BehindFilter(Accountant):
             return np.asarray((chain.phase(step)[:, None] == chain.around).argmax(1))
         return np.asarray(self.finer.policy.place_at(step) % len(run.steps))
 
-    def _shown(self, s: Streams) -> Array:
+    def shown(self, s: Streams) -> Array:
         """The law once the finer release is drawn, n x S1' x |Z|."""
         b, places = s.belief.reshape(-1, *self._shape), self._places(s.step)
         found = np.empty_like(b)
@@ -291,14 +301,14 @@ class BehindFilter(Accountant):
 
     def charge(self, s: Streams, a: Array | None) -> tuple[Array, Array | None]:
         assert a is not None
-        q = self.finer.by_symbol(self._shown(s).sum(-1).T, self.finer.last).T
+        q = self.finer.by_symbol(self.shown(s).sum(-1).T, self.finer.last).T
         return leakage(q, a), output_law(q, a)
 
     def observe(
         self, s: Streams, a: Array | None, y: Index, a_y: Array | None = None, p_y: Array | None = None
     ) -> Array:
         assert a is not None
-        shown = self._shown(s) * a[np.arange(len(y)), :, y][:, self.finer.last, None]
+        shown = self.shown(s) * a[np.arange(len(y)), :, y][:, self.finer.last, None]
         return self._moved(shown / shown.sum((1, 2), keepdims=True), s.step)
 
     def skip(self, s: Streams, k: int) -> tuple[Array, Array]:
@@ -310,4 +320,4 @@ class BehindFilter(Accountant):
 
     def silent(self, s: Streams) -> tuple[Array, Array]:
         """The finer release was drawn, though nothing was made of it."""
-        return np.zeros(len(s.step)), self._moved(self._shown(s), s.step)
+        return np.zeros(len(s.step)), self._moved(self.shown(s), s.step)

@@ -11,7 +11,7 @@ ones tell (`universal_bound`), so they are those of an ordinary replay whose tru
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,6 @@ COPIES = 8  # of the finer releases of every stream, for figures that are drawn
 class BehindReplay:
     finer: Finer
     streams: Replay  # true states, and what each coarser release costs
-    _known: dict[tuple[int, int], Array] = field(default_factory=dict, repr=False)
 
     def least(self, allowed: NDArray[np.bool_]) -> float:
         """The least mean distance of any policy that looks at the finer release."""
@@ -75,16 +74,7 @@ class BehindReplay:
     def _after(self, t: int, p: Array) -> Array:
         """... x S1 -> ... x S1'."""
         f, z = int(self.finer.policy.phase_at(self.streams.step[t])), int(self.streams.states[t])
-        return p @ self._moves(f, z)
-
-    def _moves(self, f: int, z: int) -> Array:
-        """P(s1'|s1) of one true state, S1 x S1'."""
-        if (f, z) not in self._known:
-            own, S1 = self.finer.policy, len(self.finer.policy.automaton)
-            moves = kernel_of(own.automaton, own.kernel[f][:, [z]])
-            each = np.eye(S1)[..., None] / own.normaliser[f, :, z][:, None, None]  # S1 x S1 x 1, one memory each
-            self._known[f, z] = moves.arrive(own.output_model[f], each)[..., 0]
-        return self._known[f, z]
+        return p @ self.finer.moves(f, z)
 
     def _finer_laws(self) -> Iterator[tuple[Array, int]]:
         """The law of the finer release at every step."""

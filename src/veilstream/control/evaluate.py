@@ -19,7 +19,7 @@ from veilstream.control.mechanism import Mechanism, check_fits
 from veilstream.control.policy import Policy
 from veilstream.errors import InputError
 from veilstream.model.histories import BLIND
-from veilstream.model.information import Array, Index
+from veilstream.model.information import Array, Index, dot
 from veilstream.model.problem import Problem, expected_distortion
 
 ENOUGH = 2.0  # streams for each state, from which a mean belief is regressed on
@@ -79,8 +79,10 @@ def evaluate(
     if view is None:
         check_fits(policy, problem)
     chain, n = problem.chain, burn_in + steps
-    belief = BeliefFilter(chain, view)
-    mechanism, hours = Mechanism(policy, meter=belief), np.arange(len(chain.around))
+    table = policy.lookup if view is None else None
+    belief = BeliefFilter(chain, view, table)
+    mechanism, hours = Mechanism(policy, meter=belief, sighted=False), np.arange(len(chain.around))
+    cost = None if table is None else (table.table * problem.distortion).sum(-1)  # of each memory and state
     first = hours[np.arange(streams) % len(hours)]  # every hour in turn
     sums = np.zeros((2, streams))  # bits and distortion after the burn-in
     off = np.zeros((2, streams, len(chain)))  # belief - its expectation, before and after the burn-in
@@ -91,8 +93,11 @@ def evaluate(
         off[int(seen.t >= burn_in), seen.rows] += seen.before.belief - law[first[seen.rows]]
         if seen.t >= burn_in:
             sums[0, seen.rows] += seen.view.bits
-            far = expected_distortion(seen.before.belief, belief.seen(seen.view.channel), problem.distortion)
-            sums[1, seen.rows] += far
+            b, memory = seen.before.belief, seen.before.memory
+            if cost is None:
+                sums[1, seen.rows] += expected_distortion(b, belief.seen(seen.view.channel), problem.distortion)
+            else:
+                sums[1, seen.rows] += dot(b, cost.take(memory, 0))
         if seen.rows.stop == streams:
             law = chain.moved(law, hours + seen.t)
         if progress:

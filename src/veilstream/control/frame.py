@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilstream.control.offsets import Offsets, chosen, distance, length
+from veilstream.control.offsets import INSIDE, Offsets, chosen, distance, length
 from veilstream.control.places import Places, index_of
 from veilstream.control.policy import Export, Memory, Policy
 from veilstream.errors import InputError
@@ -42,12 +42,12 @@ NOWHERE = -1  # as a place
 _WAITS = np.array(WAITS)
 LEAST = 1e-300
 ROUNDED_KM = 2e-4  # what packing moves a reading and its release apart, at most
-MOST_CELLS = 1 << 15  # weights held at once: what a processor keeps at hand, twice as quick as all of a batch
+MOST_CELLS = 1 << 18  # weights held at once: what a processor keeps at hand
 ANYWHERE = MarkovChain(np.ones((1, 1)), name="anywhere")  # no chain is believed
 
 
 class At(NamedTuple):
-    """What a memory holds, k streams."""
+    """What a memory holds, k streams, and what follows from it before the next release."""
 
     anchor: Index  # k x axes: of the last release
     waited: Index  # k: steps without a release
@@ -55,6 +55,24 @@ class At(NamedTuple):
     place: Index  # k: which place that is, or NOWHERE
     rung: Index  # k: of a ladder
     law: Index  # k: of the next move; of MOVING a share is AHEAD
+    size: Array  # k x axes: of the cells seen from the anchor
+    share: Array  # k: of releases that name no place
+    named: Array  # k x places: r(y) of each place
+
+
+class Ways(NamedTuple):
+    """From where releases that land near the truth are counted: the last one, or where it is beyond R the truth's own
+    cell, whose columns are as wide as they are there."""
+
+    u: Index  # of the truth from there
+    away: NDArray[np.bool_]  # k: from its own
+    own: Index
+    size: Array
+
+    def base(self, at: At, away: NDArray[np.bool_]) -> tuple[Index, Array]:
+        """The anchors and the cells that they see."""
+        own = away[:, None]
+        return np.where(own, self.own, at.anchor), np.where(own, self.size, at.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,16 +147,24 @@ class Frame(Policy, kind="frame"):
         one = np.concatenate([anchor, [WAITS[-1]], 0 * anchor, [place, 0]])
         return one if n is None else np.tile(one, (n, 1))
 
-    def at_memory(self, memory: Memory) -> At:
-        axes = self.lattice.axes
-        waited, move, place = memory[:, axes], memory[:, axes + 1 : 2 * axes + 1], memory[:, -2]
-        after = np.where((waited == 0) & (move != 0).any(1), MOVING, self.group(waited))
-        return At(memory[:, :axes], waited, move, place, memory[:, -1], np.where(place == NOWHERE, after, LEAVING))
+    def known(self, memory: Memory) -> At:
+        axes, p = self.lattice.axes, self.places
+        anchor, waited, move = memory[:, :axes], memory[:, axes], memory[:, axes + 1 : 2 * axes + 1]
+        place, size = memory[:, -2], self.lattice.size(memory[:, 0])
+        law = np.where((waited == 0) & (move != 0).any(1), MOVING, self.group(waited))
+        if p is None:
+            return At(anchor, waited, move, place, memory[:, -1], law, size, np.ones(len(law)), np.empty((len(law), 0)))
+        elsewhere = place == NOWHERE
+        named = self._named[self.group(waited), place]
+        if (rows := elsewhere.nonzero()[0]).size:
+            cells = length(p.offsets(self.lattice, self.lattice.places(anchor[rows])))
+            named[rows] = p.coming(cells, self.spacing)
+        law, share = np.where(elsewhere, law, LEAVING), np.where(elsewhere, 1 - p.back, p.leave)
+        return At(anchor, waited, move, place, memory[:, -1], law, size, share, named)
 
     def place_of(self, memory: Memory) -> Index:
         """Which place of its own the last release was, where places have changed."""
-        at = self.at_memory(memory)
-        return index_of(self.packed, self.landing(at, 0 * at.anchor))
+        return index_of(self.packed, self.lattice.packed(memory[:, : self.lattice.axes]))
 
     def channel(self, memory: Memory) -> Array:
         raise InputError("this policy's releases have no end (veil start), so there is no table of them to look at")
@@ -148,7 +174,7 @@ class Frame(Policy, kind="frame"):
 
     def update(self, memory: Memory, y: ArrayLike, channel: Array | None = None) -> Memory:
         flat, y = memory.reshape(-1, memory.shape[-1]), np.asarray(y, np.int64).reshape(-1)
-        return self.follow(flat, y)[0].reshape(memory.shape)
+        return self.follow(self.known(flat), y)[0].reshape(memory.shape)
 
     def skip(self, memory: Memory, k: int = 1) -> Memory:
         later = memory.copy()
@@ -161,155 +187,158 @@ class Frame(Policy, kind="frame"):
     def spacing(self) -> float:
         return self.lattice.spacing
 
-    def farthest(self, left: Array, stretch: Array | float = 1.0, aside: NDArray[np.bool_] | float = 0.0) -> Array:
+    def farthest(self, left: Array, aside: NDArray[np.bool_] | float = 0.0) -> Array:
         """How far a release so many cells from its reading may be; aside: where it lies up to half a column off."""
         if self.lattice.axes == 1:
-            return (length(left) + 0.5) * self.spacing  # the reading is anywhere in its level
-        return (length(left, stretch) + 0.5 * aside) * self.spacing * (1 + WIDTH) + ROUNDED_KM
-
-    def cost(
-        self, left: Index, stretch: Array | float = 1.0, at: Index | None = None, share: Array | float = 1.0
-    ) -> Array:
-        """lam d(w) + share beta(w) in bits; w in cells, ... x axes. at: its index, where known."""
-        values = self.values[self.offsets.index(left) if at is None else at]
-        return np.asarray(self.weight * distance(left, self.spacing, stretch) + share * values)
+            return (length(np.rint(left)) + 0.5) * self.spacing  # the reading is anywhere in its level
+        return (length(left) + 0.5 * aside) * self.spacing * (1 + WIDTH) + ROUNDED_KM
 
     @staticmethod
     def group(waited: Index) -> Index:
         """Which output model is used after so many steps without a release."""
         return _WAITS.searchsorted(waited, side="right")
 
-    @cached_property
-    def _here(self) -> Index:
-        return np.arange(len(self.offsets))
-
-    @cached_property
-    def _laws(self) -> Array:
-        """Cumulative laws of near moves and rings, LAWS x (n + rings)."""
-        return np.cumsum(np.concatenate([self.moves, self.jumps], 1), 1)
+    # tables, made once: what is left of a reading is a look-up and a product
 
     @cached_property
     def rates(self) -> Array:
         """r(v) by index of v: LAWS x (n + rings)."""
         return np.concatenate([self.moves, self.jumps / self.offsets.cells], 1)
 
-    def free(self, at: At, v: Index) -> Array:
-        """r(v) of moves that name no place, k x m; v: k x m x axes."""
-        which = at.law[:, None]
-        law = self.rates[which, self.offsets.index(v)]
-        if self.steer:
-            again = self.rates[AHEAD, self.offsets.index(v - at.move[:, None])]
-            law = law + np.where(which == MOVING, self.steer, 0.0) * (again - law)
-        if self.places is None:
-            return np.asarray(law)
-        return law * np.where(at.place == NOWHERE, 1 - self.places.back, self.places.leave)[:, None]
+    @cached_property
+    def _windows(self) -> NDArray[np.float64]:
+        """r(u - w) of near w by law and 2R - u, for u of at most 2R cells either way; and a law of ones."""
+        o, reach = self.offsets, self.offsets.reach
+        rates = self.rates[:, o.index(-o.window(3 * reach))]
+        side = (2 * reach + 1,) * o.axes
+        every = np.concatenate([rates, np.ones_like(rates[:1])])
+        return np.lib.stride_tricks.sliding_window_view(every, side, tuple(range(1, o.axes + 1)))
 
-    def among(self, at: At) -> Array:
-        """r(y) of the places, k x n."""
-        p = self.places
-        if p is None:
-            return np.zeros((len(at.place), 0))
-        cells = length(p.offsets(self.lattice, self.lattice.places(at.anchor).reshape(-1, self.lattice.axes)))
-        own = (1 - p.leave) * p.law[self.group(at.waited), np.maximum(at.place, 0)]
-        return np.where((at.place == NOWHERE)[:, None], p.coming(cells, self.spacing), own)
+    @cached_property
+    def _landing(self) -> Array:
+        """2^-(lam d(w) + fade beta(w)) of near w; and ones, for who does not look."""
+        o = self.offsets
+        bits = self.weight * distance(o.near, self.spacing) + self.fade * self.values[: len(o)]
+        return np.stack([np.exp2(-bits), np.ones(len(o))])
 
-    def weights(self, at: At, x: Index) -> tuple[Array, Index]:
-        """r 2^-cost of everything that may be released for these readings, and where a move leads, k x m and k x m x
-        axes: to her places, near the truth, to where the last release was. Columns are `stretch` times as wide as rows
-        at a far truth."""
-        u, inside, stretch = self.lattice.seen(at.anchor, x)
-        far = self.offsets.ring(u) > 0
-        width = np.where(far, stretch, 1.0)[:, None]
-        moves = np.concatenate([u[:, None] - self.offsets.near, np.zeros_like(u)[:, None]], 1)
-        share = np.where((moves[:, :-1] != 0).any(-1), self.fade, 1.0)
-        near = np.exp2(-self.cost(self.offsets.near[None], width, self._here, share))
-        stay = np.exp2(-self.cost(u, stretch)) * far
-        free = self.free(at, moves) * np.concatenate([near, stay[:, None]], 1)
+    @cached_property
+    def _named(self) -> Array:
+        """r(y|s) of places from a place: groups x n x n."""
+        assert self.places is not None
+        return (1 - self.places.leave) * self.places.law
+
+    @cached_property
+    def _beyond(self) -> Array:
+        """beta(u) out to 2R cells."""
+        return np.asarray(self.values[self.offsets.index(self.offsets.window(2 * self.offsets.reach))])
+
+    def free(self, at: At, v: Index, where: Index | int | None = None) -> Array:
+        """r(v) of moves that name no place; v: k x axes. where: their index, if known."""
+        law = self.rates[at.law, self.offsets.index(v) if where is None else where]
+        if self.steer and (rows := (at.law == MOVING).nonzero()[0]).size:
+            again = self.rates[AHEAD, self.offsets.index((v - at.move)[rows])]
+            law[rows] += self.steer * (again - law[rows])
+        return np.asarray(law * at.share)
+
+    def _near(self, at: At, u: Index, where: Index) -> tuple[Array, Array]:
+        """r(u - w) of near w, k x n, and a factor of each row. The rates around what lies beyond 2R are all its own."""
+        reach, n = self.offsets.reach, len(self.offsets)
+
+        def window(law: Index | int, u: Index, where: Index) -> tuple[Array, Array]:
+            corner = np.minimum(np.maximum(2 * reach - u, 0), 4 * reach)
+            found = self._windows[(np.where(where > n, LAWS, law), *corner.T)]
+            return found.reshape(len(u), -1), np.where(where > n, self.rates[law, where], 1.0)
+
+        near, scale = window(at.law, u, where)
+        if self.steer and (rows := (at.law == MOVING).nonzero()[0]).size:  # a share lies around the same move again
+            left = (u - at.move)[rows]
+            again, other = window(AHEAD, left, self.offsets.index(left))
+            own = near[rows] * scale[rows, None]
+            near[rows], scale[rows] = own + self.steer * (again * other[:, None] - own), 1
+        return near, scale * at.share
+
+    def weights(self, at: At, x: Index, unseen: NDArray[np.bool_]) -> tuple[Array, Ways]:
+        """Up to a factor, r 2^-cost of everything that may be released for these readings, k x m: her places, moves
+        that leave w near, to where the last release was. Who is not to look has u = 0, no cost, goes nowhere far.
+        """
+        o, n, near, points = self.offsets, len(self.packed), len(self.offsets), self.lattice.decode(x)
+        exact = self.lattice.between(at.anchor, at.size, points)
+        u = np.where(unseen[:, None], 0, np.rint(exact)).astype(np.int64)
+        where, mass = o.index(u), np.empty((len(u), n + near + 1))
+        away = where >= near
+        ways = Ways(np.where(away[:, None], 0, u), away, *self.lattice.cell(points))
+        fee = 1.0 if self.places is None else np.where(unseen, 1.0, 2**-self.places.fee)
+        rates, scale = self._near(at, u, where)
+        scale *= fee
+        np.multiply(rates, self._landing.take(unseen, 0), out=mass[:, n:-1])
+        # who stays does not leave behind what the release missed: not faded
+        mass[np.arange(len(u)), n + np.where(unseen, near, np.minimum(where, near))] = 0
+        cost = self.weight * distance(u, self.spacing) + self.values[where]
+        mass[:, -1] = ~unseen * fee * self.free(at, 0 * u, near // 2) * np.exp2(-cost) / scale
         if np.isfinite(self.limit):
-            left = (u + inside)[:, None] - moves
-            free = np.where(self.farthest(left, width, self.lattice.shifts(at.anchor, moves)) > self.limit, 0, free)
-        if self.places is None:
-            return free, moves
-        named = self.among(at) * np.exp2(-self._to_places(self.places, x))
-        return np.concatenate([named, free * 2**-self.places.fee], 1), moves
+            mass[:, n:] *= self._allowed(at, ways, exact, points) | unseen[:, None]
+        if self.places is not None:
+            bits = np.where(unseen[:, None], 0.0, self._to_places(self.places, points))
+            mass[:, :n] = at.named * np.exp2(-bits) / scale[:, None]
+        return mass, ways
 
-    def _to_places(self, p: Places, x: Index) -> Array:
+    def _allowed(self, at: At, ways: Ways, exact: Array, points: Array) -> NDArray[np.bool_]:
+        """Which releases keep the limit at every step: near w, then where the last release was."""
+        anchor, size = ways.base(at, ways.away)
+        inside = self.lattice.between(anchor, size, points) - ways.u
+        aside = self.lattice.shifts(anchor, size, ways.u[:, :1] - self.offsets.near[:, 0])
+        near = self.farthest(self.offsets.near + inside[:, None], aside) <= self.limit
+        stay = (self.farthest(exact) <= self.limit) & ~ways.away
+        return np.concatenate([near, stay[:, None]], 1)
+
+    def _to_places(self, p: Places, points: Array) -> Array:
         """lam d + worth of her places for these readings, k x n; one that is near none is left over as anywhere."""
-        left = p.offsets(self.lattice, self.lattice.decode(x))
+        left, most = p.offsets(self.lattice, points), 2 * self.offsets.reach
         far = length(left)
         nearest = np.argmin(far, 1)
-        known = far[np.arange(len(x)), nearest] <= np.sqrt(2.0 * self.lattice.axes)
-        whole = np.rint(left).astype(np.int64)
-        worth = np.where(known[:, None], p.worth[nearest], self.values[self.offsets.index(whole)])
-        bits = self.weight * distance(left, self.spacing) + worth
+        known = far[np.arange(len(points)), nearest] <= np.sqrt(2.0 * self.lattice.axes)
+        cell = np.minimum(np.maximum(np.rint(left), -most), most).astype(np.int64) + most
+        worth = np.where(known[:, None], p.worth[nearest], self._beyond[tuple(np.moveaxis(cell, -1, 0))])
+        bits = self.weight * self.spacing * np.sqrt(far**2 + INSIDE[self.lattice.axes] ** 2) + worth
         return np.where(far * self.spacing * (1 + WIDTH) > self.limit, np.inf, bits)
 
-    def draw(self, memory: Memory, x: Index, unseen: NDArray[np.bool_], uniform: Array) -> Index:
-        """The releases of k streams for these readings, packed; from the output law where they are not to be seen."""
-        parts, most = [], max(1, MOST_CELLS // len(self.offsets))
-        for i in range(0, len(x), most):
-            here = slice(i, i + most)
-            at, blind = self.at_memory(memory[here]), unseen[here]
-            mass, moves = self.weights(at, x[here])
-            which, each, n = chosen(mass, uniform[here]), np.arange(len(mass)), len(self.packed)
-            v, place = self._blind(at, uniform[here])
-            v = np.where(blind[:, None], v, moves[each, np.maximum(which - n, 0)])
-            y = self.landing(at, v)
-            if n:
-                place = np.where(blind, place, np.where(which < n, which, NOWHERE))
-                y = np.where(place == NOWHERE, y, self.packed[place])
-            parts.append(y)
-        return np.concatenate(parts)
-
-    def landing(self, at: At, v: Index) -> Index:
-        """The release that such a move leads to."""
-        return self.lattice.encode(self.lattice.places(self.lattice.moved(at.anchor, v)))
-
-    def _blind(self, at: At, uniform: Array) -> tuple[Index, Index]:
-        """Moves, and places instead where one is named, from the output law, without a look at the truth."""
-        named = np.cumsum(self.among(at), 1)
-        share = named[:, -1] if self.places is not None else np.zeros(len(uniform))
-        rest = np.minimum(np.maximum((uniform - share) / (1 - share), 0), 1 - 1e-12)
-        ahead = np.where(at.law == MOVING, self.steer, 0.0)
-        straight = rest < ahead
-        rest = np.where(straight, rest / np.where(ahead > 0, ahead, 1), (rest - ahead) / (1 - ahead))
-        v = self._move(np.where(straight, AHEAD, at.law), rest) + np.where(straight[:, None], at.move, 0)
-        place = np.minimum((named <= uniform[:, None]).sum(1), named.shape[1] - 1)
-        return v, np.where(uniform < share, place, NOWHERE)
-
-    def _move(self, law: Index, uniform: Array) -> Index:
-        """A move from each of these laws."""
-        sums, n = self._laws[law], len(self.offsets)
-        which = np.minimum((sums <= uniform[:, None]).sum(1), sums.shape[1] - 1)
-        each = np.arange(len(which))
-        below = np.where(which > 0, sums[each, which - 1], 0)
-        share = np.minimum(np.maximum((uniform - below) / (sums[each, which] - below), 0), 1 - 1e-12)
-        far = self.offsets.on_ring(np.maximum(which - n + 1, 1), share)
-        return np.where((which < n)[:, None], self.offsets.near[np.minimum(which, n - 1)], far)
+    def draw(self, at: At, x: Index, unseen: NDArray[np.bool_], uniform: Array) -> Index:
+        """The releases of k streams for these readings, packed; unseen: from the output law, without a look."""
+        most = max(1, MOST_CELLS // len(self.offsets))
+        if len(x) > most:
+            parts = [slice(i, i + most) for i in range(0, len(x), most)]
+            own = [self.draw(At._make(known[p] for known in at), x[p], unseen[p], uniform[p]) for p in parts]
+            return np.concatenate(own)
+        mass, ways = self.weights(at, x, unseen)
+        which, n = chosen(mass, uniform), len(self.packed)
+        moves = which < mass.shape[1] - 1
+        v = (ways.u - self.offsets.near.take(which - n, 0, mode="clip")) * moves[:, None]
+        y = self.lattice.landing(*ways.base(at, ways.away & moves), v)
+        return np.where(which < n, self.packed.take(which, mode="clip"), y) if n else y
 
     # --- what is revealed ------------------------------------------------------------------------------------
 
-    def follow(self, memory: Memory, y: Index) -> tuple[Memory, Array]:
+    def follow(self, at: At, y: Index) -> tuple[Memory, Array]:
         """The memories after these releases; and q(y) of each, given those before. What q sums to over all releases is
         at most 1."""
-        at, zero = self.at_memory(memory), np.zeros((len(y), 1), np.int64)
-        v, there, place = self.lattice.offset(at.anchor, y), self.lattice.nearest(y), index_of(self.packed, y)
-        q = self.free(at, v[:, None])[:, 0] / self.lattice.shared(at.anchor, v)
+        points = self.lattice.decode(y)
+        there, size = self.lattice.cell(points)
+        v = np.rint(self.lattice.between(at.anchor, at.size, points)).astype(np.int64)
+        q, place = self.free(at, v) / self.lattice.shared(at.size, size), index_of(self.packed, y)
         if self.places is not None:
-            named = self.among(at)[np.arange(len(y)), np.maximum(place, 0)]
-            q = q + np.where(place == NOWHERE, 0, named)
+            q = q + np.where(place == NOWHERE, 0, at.named[np.arange(len(y)), place])
+        zero = np.zeros((len(y), 1), np.int64)
         return np.concatenate([there, zero, v, place[:, None], at.rung[:, None]], 1), np.asarray(q)
 
-    def law(self, memory: Memory, y: Index) -> Array:
-        """q(y) of the next release."""
-        return self.follow(memory, y)[1]
-
-    def chance(self, memory: Memory, x: Index, y: Index) -> Array:
+    def chance(self, at: At, x: Index, y: Index) -> Array:
         """a(y|x) of these releases."""
-        mass, moves = self.weights(self.at_memory(memory), x)
-        every = self.at_memory(np.repeat(memory, moves.shape[1], 0))
-        there = self.landing(every, moves.reshape(-1, self.lattice.axes)).reshape(moves.shape[:2])
-        same = np.concatenate([y[:, None] == self.packed, there == y[:, None]], 1)
+        mass, ways = self.weights(at, x, np.zeros(len(x), bool))
+        k, m = len(x), len(self.offsets)
+        v = (ways.u[:, None] - self.offsets.near).reshape(k * m, -1)
+        anchor, size = ways.base(at, ways.away)
+        moved = self.lattice.landing(np.repeat(anchor, m, 0), np.repeat(size, m, 0), v).reshape(k, m)
+        stayed = self.lattice.packed(at.anchor)[:, None]
+        same = np.concatenate([np.broadcast_to(self.packed, (k, len(self.packed))), moved, stayed], 1) == y[:, None]
         return np.asarray((mass * same).sum(1) / mass.sum(1))
 
     @cached_property

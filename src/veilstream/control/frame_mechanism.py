@@ -1,6 +1,5 @@
 """The release loop of frames: what `Mechanism` is for policies that have a table."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilstream.control.accountant import Accountant, Streams
 from veilstream.control.feedback import Excess
-from veilstream.control.frame import LEAST, Frame
+from veilstream.control.frame import LEAST, At, Frame
 from veilstream.control.frame_ladder import Framed, FrameLadder
 from veilstream.control.mechanism import SILENT, moved
 from veilstream.control.policy import Memory
@@ -17,9 +16,18 @@ from veilstream.model.histories import BLIND
 from veilstream.model.information import Array, Index
 
 
+class OnRung(NamedTuple):
+    """The streams on one rung."""
+
+    rows: Any
+    frame: Frame
+    at: At
+
+
 class FrameView(NamedTuple):
     """What anybody who saw the releases knows before the next one."""
 
+    parts: list[OnRung]
     over: NDArray[np.bool_]  # beyond the ceiling: nobody looks
 
 
@@ -57,25 +65,33 @@ class FrameMechanism:
         return x
 
     def look(self, s: Streams) -> FrameView:
-        most = np.inf if self.ceiling is None else self.ceiling
-        return FrameView(s.total + self.dearest[s.memory[:, -1]] > most)
+        most, rung = np.inf if self.ceiling is None else self.ceiling, s.memory[:, -1]
+        rows: list[tuple[int, Any]] = [(0, slice(None))]
+        if len(self.frames) > 1:
+            rows = [(k, np.flatnonzero(rung == k)) for k in np.unique(rung).tolist()]
+        parts = [OnRung(own, self.frames[k], self.frames[k].known(s.memory[own])) for k, own in rows]
+        return FrameView(parts, s.total + self.dearest[rung] > most)
 
     def draw(self, s: Streams, view: FrameView, x: Index, u: Array) -> Index:
         """Packed releases for packed readings (BLIND: do not look). Where a rung has a limit at every step, a stream
         that does not look is silent."""
-        unseen, at = (x == BLIND) | view.over, np.maximum(x, 0)
-        y = self._by_rung(s.memory, lambda f, rows: f.draw(s.memory[rows], at[rows], unseen[rows], u[rows]))
+        unseen, seen = (x == BLIND) | view.over, np.maximum(x, 0)
+        y = joined(view, [p.frame.draw(p.at, seen[p.rows], unseen[p.rows], u[p.rows]) for p in view.parts])
         return np.where(unseen & self.silent, SILENT, y)
 
     def after(self, s: Streams, view: FrameView, y: Index) -> Streams:
         """The state after these releases. Beyond the ceiling nothing is counted, since nobody looked."""
         silent, there = y == SILENT, np.maximum(y, 0)
-        memory, q = self.frames[0].follow(s.memory, there)  # memories go on alike on every rung
-        if len(self.frames) > 1:
-            q = self._by_rung(s.memory, lambda frame, rows: frame.law(s.memory[rows], there[rows]))
-        memory = np.where(silent[:, None], self.policy.skip(s.memory), memory)
+        memory, q = self._followed(view, there)
+        if silent.any():
+            memory = np.where(silent[:, None], self.policy.skip(s.memory), memory)
         bits = np.where(view.over | silent, 0.0, -np.log2(np.maximum(q, LEAST)))
         return Streams(memory, s.belief, s.total + bits, s.step + 1)
+
+    def _followed(self, view: FrameView, y: Index) -> tuple[Memory, Array]:
+        found = [p.frame.follow(p.at, y[p.rows]) for p in view.parts]
+        memory, q = (joined(view, [f[k] for f in found]) for k in (0, 1))
+        return memory, q
 
     def step(self, s: Streams, x: Index, u: Array) -> tuple[Streams, Index]:
         """One step of every stream: packed readings x, uniforms u -> new state, packed releases y."""
@@ -85,19 +101,18 @@ class FrameMechanism:
 
     def density(self, s: Streams, view: FrameView, x: Index, y: Index) -> Array:
         """log2 a(y|x)/q(y), for offline figures alone; 0 where nobody looked."""
-        there, at = np.maximum(y, 0), np.maximum(x, 0)
-        a = self._by_rung(s.memory, lambda f, rows: f.chance(s.memory[rows], at[rows], there[rows]))
-        q = self._by_rung(s.memory, lambda f, rows: f.law(s.memory[rows], there[rows]))
+        there, seen = np.maximum(y, 0), np.maximum(x, 0)
+        a = joined(view, [p.frame.chance(p.at, seen[p.rows], there[p.rows]) for p in view.parts])
+        q = self._followed(view, there)[1]
         unseen = (x == BLIND) | (y == SILENT) | view.over
         return np.where(unseen, 0.0, np.log2(np.maximum(a, LEAST) / np.maximum(q, LEAST)))
 
-    def _by_rung(self, memory: Memory, of: Callable[[Frame, Any], NDArray[Any]]) -> NDArray[Any]:
-        """What each stream's frame says."""
-        if len(self.frames) == 1:
-            return of(self.frames[0], slice(None))
-        rung = memory[:, -1]
-        parts = [(rows, of(self.frames[k], rows)) for k in np.unique(rung) for rows in [np.flatnonzero(rung == k)]]
-        found = np.empty(len(rung), parts[0][1].dtype)
-        for rows, part in parts:
-            found[rows] = part
-        return found
+
+def joined(view: FrameView, found: list[NDArray[Any]]) -> NDArray[Any]:
+    """What was found of every part, stream by stream."""
+    if len(found) == 1:
+        return found[0]
+    every = np.empty((len(view.over), *found[0].shape[1:]), found[0].dtype)
+    for part, own in zip(view.parts, found, strict=True):
+        every[part.rows] = own
+    return every

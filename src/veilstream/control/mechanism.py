@@ -57,9 +57,10 @@ class Mechanism:
         problem: Problem | None = None,
         ceiling: float | None = None,
         meter: MeterName | Accountant = "exact",
-        sighted: bool = False,
+        sighted: bool | None = None,
     ) -> None:
-        """sighted: no true state will be BLIND, so that its row is all there is to draw from; for many streams."""
+        """sighted: for many streams, that no true state will be BLIND, or (False) that all will be: then the row of the
+        state, or the output law, is all there is to draw from, and tables do instead of a channel of each stream."""
         check_asked(policy, problem, ceiling)
         self.policy, self.ceiling = policy, ceiling
         self.meter = accountant(policy, problem, meter) if isinstance(meter, str) else meter
@@ -68,15 +69,17 @@ class Mechanism:
         self.possible = chain is not None and every_state_possible(chain)
         self.safe = None if problem is None or problem.forbidden is None else problem.open  # without looking
         self.table = policy.table()
-        self.lookup = self._lookup() if sighted and self.safe is None else None  # nobody asks for a channel of each
+        self.sighted = sighted
+        self.lookup = self._lookup() if sighted is not None and self.safe is None else None
         self.true_states = TrueStates.plain(policy.n_states) if chain is None else TrueStates.of(chain)
         self.open = np.ones(policy.n_outputs, bool) if problem is None else problem.allowed.all(0)
 
     def _lookup(self) -> Lookup | Controller | None:
         """What gives rows and columns of channels by memory, where these do instead of a channel of every stream."""
         if type(self.meter) is Accountant:
-            return self.policy if isinstance(self.policy, Controller) else None
-        return self.meter.lookup if self.possible and isinstance(self.meter, BeliefFilter) else None
+            return self.policy if self.sighted and isinstance(self.policy, Controller) else None
+        possible = self.possible or not self.sighted
+        return self.meter.lookup if possible and isinstance(self.meter, BeliefFilter) else None
 
     def start(self, n: int, step: ArrayLike = 0) -> Streams:
         """n streams that begin at these public steps."""
@@ -134,6 +137,8 @@ class Mechanism:
         return np.where(view.over, np.where(silent, SILENT, draw(view.law, u)), y)
 
     def _drawn(self, s: Streams, view: View, z: Index, u: Array) -> Index:
+        if self.sighted is False and view.law is not None:
+            return draw(view.law, u)
         if isinstance(self.lookup, Lookup):
             return self.lookup.draw(s.memory, z, u)
         if self.lookup is not None:

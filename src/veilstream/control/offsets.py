@@ -10,10 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from veilstream.errors import InputError
+from veilstream.model.chain import draw
 from veilstream.model.information import Array, Index
 
 MOST_REACH, MOST_RINGS = 32, 40
-MOST_LOOKED_UP = 1 << 21
+FEW = 8  # rows, for which numpy's calls take longer than the sums
+INSIDE = {1: 0.25, 2: 0.3826}  # cells from a reading to the middle of its own, in the mean
 
 
 @dataclass(frozen=True)
@@ -56,57 +58,42 @@ class Offsets:
         """Cells of each ring."""
         return np.asarray(np.diff((2 * self.radii + 1) ** self.axes), np.float64)
 
-    @cached_property
-    def _rings(self) -> Index | None:
-        """Of every distance up to the last ring's; None where that is too far."""
-        if self.radii[-1] > MOST_LOOKED_UP:
-            return None
-        return np.minimum(np.searchsorted(self.radii, np.arange(int(self.radii[-1]) + 1)), self.rings)
-
     def ring(self, u: Index) -> Index:
         """0 for near offsets; what lies beyond the last ring is on it."""
-        far = np.abs(u[..., 0])
-        if self.axes == 2:
-            far = np.maximum(far, np.abs(u[..., 1]))
-        if self._rings is not None:  # five times as quick
-            return self._rings.take(far, mode="clip")
-        return np.asarray(np.minimum(np.searchsorted(self.radii, far), self.rings))
+        far = np.maximum.reduce(np.abs(u), -1, initial=1)
+        doublings = np.frexp((far - 1) // self.reach)[1]  # 0 up to R, 1 up to 2R, 2 up to 4R
+        return np.asarray(np.minimum(doublings, self.rings), np.int64)
 
     def index(self, u: Index) -> Index:
         """Which near offset each of these is, else n - 1 + its ring."""
         ring, side = self.ring(u), 2 * self.reach + 1
-        number = u[..., 0] + self.reach
-        for axis in range(1, self.axes):
-            number = number * side + u[..., axis] + self.reach
-        return np.where(ring == 0, number, len(self) - 1 + ring)
-
-    def on_ring(self, ring: Index, share: Array) -> Index:
-        """The cell that a share of the cells of these rings (1 ..) comes to."""
-        inner, outer = (self.radii[ring - k].astype(np.int64) for k in (1, 0))
-        at, band = (share * self.cells[ring - 1]).astype(np.int64), outer - inner
-        if self.axes == 1:
-            return np.where(at < band, at - outer, inner + 1 + at - band)[:, None]
-        i, j = np.divmod(at, 2 * outer + 1)  # rows below the hole and above it, then what is left and right of it
-        k, l = np.divmod(np.maximum(at - 2 * band * (2 * outer + 1), 0), 2 * band)
-        whole = i < 2 * band
-        row = np.where(i < band, i - outer, np.where(whole, inner + 1 + i - band, k - inner))
-        return np.array((row, np.where(whole, j - outer, np.where(l < band, l - outer, inner + 1 + l - band)))).T
+        number = u[..., 0] if self.axes == 1 else u[..., 0] * side + u[..., 1]
+        return np.where(ring == 0, number + len(self) // 2, ring + (len(self) - 1))
 
 
-def length(left: Array | Index, stretch: Array | float = 1.0) -> Array:
-    """Of offsets, ... x axes -> ..., in cells; columns `stretch` times as wide as rows."""
+def length(left: Array | Index) -> Array:
+    """Of offsets, ... x axes -> ..., in cells."""
     square = np.asarray(left, float) ** 2
-    return np.asarray(np.sqrt(square[..., 0] if left.shape[-1] == 1 else square[..., 0] + square[..., 1] * stretch**2))
+    return np.asarray(np.sqrt(square[..., 0] if left.shape[-1] == 1 else square[..., 0] + square[..., 1]))
 
 
-def distance(left: Array | Index, spacing: float, stretch: Array | float = 1.0) -> Array:
+def distance(left: Array | Index, spacing: float) -> Array:
     """Mean distance from a reading anywhere in its cell to a release so many cells away, nearly."""
-    inside = 0.25 if left.shape[-1] == 1 else 0.3826  # from the middle of its own cell
-    return np.asarray(spacing * np.sqrt(length(left, stretch) ** 2 + inside**2))
+    return np.asarray(spacing * np.sqrt(length(left) ** 2 + INSIDE[left.shape[-1]] ** 2))
 
 
 def chosen(mass: Array, uniform: Array) -> Index:
-    """One entry a row, with these chances up to a factor: what weighs nothing is never chosen."""
-    sums = np.cumsum(mass, -1)
-    total = sums[:, -1:]
-    return np.asarray(((sums <= uniform[:, None] * total) & (sums < total)).sum(-1))
+    """One entry a row, with these chances up to a factor: a block of entries, then one in it, three times as quick as
+    adding all of them up. What weighs nothing is never chosen."""
+    if len(mass) < FEW:
+        return draw(mass, uniform)
+    k, m = mass.shape
+    side = int(np.sqrt(m))
+    blocks = np.zeros((k, -(-m // side), side))
+    blocks.reshape(k, -1)[:, :m] = mass
+    sums, each = blocks @ np.ones(side), np.arange(k)
+    block = draw(sums, uniform)
+    before = np.cumsum(sums, -1)
+    own = sums[each, block]
+    rest = (uniform * before[:, -1] - (before[each, block] - own)) / own
+    return block * side + draw(blocks[each, block], np.minimum(np.maximum(rest, 0), 1))

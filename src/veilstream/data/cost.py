@@ -64,12 +64,18 @@ class Cost:
         """Which releases each state must never show, |X| x |Y|; None: there are none."""
         return None if self.table is None or np.isfinite(self.table).all() else np.isinf(self.table)
 
+    @property
+    def lies_at(self) -> NDArray[np.int64]:
+        """The state at which each release lies; of a zone's name a state of that zone."""
+        if self.states.is_map and not self.shown.is_map and self.table is not None:
+            return np.asarray(self.table.argmin(0))
+        return self.states.encode(self.shown.coordinates)
+
     @cached_property
     def by_state(self) -> Array | None:
         """|X| x |Y| costs that depend on the state of a reading alone; what is forbidden is the dearest that is not."""
         if self.measure == "zero-one":
-            at = self.states.encode(self.shown.coordinates)  # the state that each release lies at
-            return np.asarray(PERCENT * (np.arange(len(self.states))[:, None] != at))
+            return np.asarray(PERCENT * (np.arange(len(self.states))[:, None] != self.lies_at))
         if self.table is None:
             return None
         finite = np.isfinite(self.table)

@@ -143,13 +143,15 @@ def held_out_losses(
 
 def _histories(sequences: Sequences, n: int, m: int) -> NDArray[np.int64]:
     """The m symbols before every transition as one number, -1 where there are fewer."""
-    found = []
-    for s in sequences:
-        code = np.full(len(s) - 1, -1, np.int64)
-        if len(s) > m:
-            code[m - 1 :] = sum(np.asarray(s[m - 1 - k : len(s) - 1 - k], np.int64) * n**k for k in range(m))
-        found.append(code)
-    return np.concatenate(found)
+    lengths = np.array([len(s) for s in sequences])
+    joined, starts = np.concatenate(sequences).astype(np.int64), np.cumsum(lengths) - lengths
+    age = np.arange(len(joined)) - np.repeat(starts, lengths)  # symbols before each in its sequence
+    code = np.full(len(joined), -1, np.int64)
+    code[m - 1 :] = sum(joined[m - 1 - k : len(joined) - k] * n**k for k in range(m))
+    code[age < m - 1] = -1
+    last = np.zeros(len(joined), bool)
+    last[starts + lengths - 1] = True
+    return code[~last]
 
 
 def _occurrences(keys: NDArray[np.int64], wanted: NDArray[np.int64], size: int) -> NDArray[np.int64]:

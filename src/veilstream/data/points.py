@@ -52,6 +52,8 @@ def described(points: StateSpace | None) -> str:
     """A phrase for what is released: states, grid points or round levels."""
     if points is None:
         return "states, by their own centre"
+    if points.kind == "names":
+        return "names of zones"
     return "points of a public grid" if points.is_map else "round levels"
 
 

@@ -14,9 +14,11 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -32,6 +34,7 @@ from veilstream.units import counted, printable
 STDIN = "stdin"
 LOOSE = {".json", ".xml", ".db", ".sqlite"}  # endings that much else has; a database is read when it is named
 HEAD = 8192  # bytes looked at to tell the format
+Scratch = Callable[[], Path]
 
 
 @dataclass(frozen=True)
@@ -46,39 +49,46 @@ class File:
 def read(sources: Sequence[str], progress: Progress | None = None, **how: Any) -> Readings:
     """All readings of the sources, in one table, with the account of the reading; how: fields of `ReadOptions`."""
     options = ReadOptions.of(**how)
-    with tempfile.TemporaryDirectory(prefix="veil-") as folder:
-        found = expand(sources, Path(folder))
+    with scratch() as spool:
+        found = expand(sources, spool)
         files = []
         for i, (path, name) in enumerate(found):
-            parts = parts_of(path, name, Path(folder) / "unpacked")
-            alone = len(found) == len(parts) == 1
-            for part in parts:
-                reader = reader_of(part.path, part.name)
-                stream = name if name == STDIN else reader.stream(part.called, alone)
-                files.append(File(part.name, stream, _read_one(reader, part.path, part.name, options)))
-            shutil.rmtree(Path(folder) / "unpacked", ignore_errors=True)
+            with scratch() as unpacked:
+                parts = parts_of(path, name, unpacked)
+                alone = len(found) == len(parts) == 1
+                for part in parts:
+                    reader = reader_of(part.path, part.name)
+                    stream = name if name == STDIN else reader.stream(part.called, alone)
+                    files.append(File(part.name, stream, _read_one(reader, part.path, part.name, options)))
             if progress:
                 progress((i + 1) / len(found), f"file {i + 1} of {len(found)}")
         return joined(files, options.unit, hash_files([p for p, _ in found]))
 
 
-def expand(sources: Sequence[str], folder: Path) -> list[tuple[Path, str]]:
-    """The files behind the sources, each once, with the name to show; stdin is spooled into `folder`."""
+@contextmanager
+def scratch() -> Iterator[Scratch]:
+    """A folder that is made when it is first asked for, and goes again."""
+    with ExitStack() as stack:
+        yield cache(lambda: Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veil-"))))
+
+
+def expand(sources: Sequence[str], spool: Scratch) -> list[tuple[Path, str]]:
+    """The files behind the sources, each once, with the name to show; stdin is spooled."""
     if not sources:
         raise InputError("no SOURCE given; name a file, a folder, a glob, or - for standard input")
     found: dict[str, tuple[Path, str]] = {}
     for source in sources:
-        for path, name in _expand_one(source, folder):
+        for path, name in _expand_one(source, spool):
             found.setdefault(os.path.realpath(path), (path, name))
     return list(found.values())
 
 
-def _expand_one(source: str, folder: Path) -> list[tuple[Path, str]]:
+def _expand_one(source: str, spool: Scratch) -> list[tuple[Path, str]]:
     if source == "-":
-        spool = folder / STDIN
-        with spool.open("wb") as out:
+        read = spool() / STDIN
+        with read.open("wb") as out:
             shutil.copyfileobj(sys.stdin.buffer, out)
-        return [(spool, STDIN)]
+        return [(read, STDIN)]
     path = Path(source).expanduser()
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if in_folder(p))
@@ -91,7 +101,7 @@ def _expand_one(source: str, folder: Path) -> list[tuple[Path, str]]:
     if not matches:
         hint = " (the pattern matches nothing)" if "*" in source else ""
         raise InputError(f"{source}: no such file or folder{hint}")
-    return [pair for match in matches for pair in _expand_one(match, folder)]
+    return [pair for match in matches for pair in _expand_one(match, spool)]
 
 
 def in_folder(path: Path) -> bool:
@@ -283,7 +293,7 @@ def ending(path: Path) -> str:
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
-def parts_of(path: Path, name: str, folder: Path) -> list[Part]:
+def parts_of(path: Path, name: str, unpacked: Scratch) -> list[Part]:
     """The file itself, or what is packed in it."""
     try:
         with path.open("rb") as stream:
@@ -291,10 +301,10 @@ def parts_of(path: Path, name: str, folder: Path) -> list[Part]:
         if head.startswith(GZIP):
             own = path.with_suffix("") if path.suffix.lower() == ".gz" else path
             with gzip.open(path) as stream:
-                return [Part(_spooled(stream, own, path.stat().st_size, name, folder), name, own)]
+                return [Part(_spooled(stream, own, path.stat().st_size, name, unpacked()), name, own)]
         if head == ZIP:
             with zipfile.ZipFile(path) as archive:
-                return _members(archive, path, name, folder)
+                return _members(archive, path, name, unpacked())
     except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
         raise InputError(f"{name} line 1: a binary file; packed, and damaged or locked: unpack it first") from None
     except OSError as problem:
@@ -318,7 +328,10 @@ def _members(archive: zipfile.ZipFile, path: Path, name: str, folder: Path) -> l
         with archive.open(info) as stream:
             own = path.with_suffix("") / (PurePosixPath(info.filename).name or "x")
             spooled = _spooled(stream, own, info.compress_size, shown, inner)
-        parts += [Part(p.path, p.name, path if len(wanted) == 1 else own) for p in parts_of(spooled, shown, inner)]
+        parts += [
+            Part(p.path, p.name, path if len(wanted) == 1 else own)
+            for p in parts_of(spooled, shown, partial(Path, inner))
+        ]
     return parts
 
 

@@ -22,6 +22,7 @@ from veilstream.data.cost import MEASURES, SIGNED, Cost
 from veilstream.data.points import points_of
 from veilstream.data.states import StateSpace
 from veilstream.data.trajectories import Trajectories
+from veilstream.data.zones import cost_of_names, is_zones
 from veilstream.errors import InputError
 from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array
@@ -79,8 +80,15 @@ class Utility:
         about, measure = meaning(distortion)
         if states.kind == "names" and measure in MEASURES:
             measure = "zero-one"  # two names are as far apart as any
-        points, names = points_of(states, show or ("states" if about == "states" else None)), tuple(states.names)
-        cost = Cost.of(states, points or states, measure)
+        names = tuple(states.names)
+        if is_zones(show):
+            if measure != MEASURES[0]:
+                raise InputError("names of zones are right or wrong: leave out `distortion`, or `show`")
+            cost = cost_of_names(states, str(show))
+            points: StateSpace | None = cost.shown
+        else:
+            points = points_of(states, show or ("states" if about == "states" else None))
+            cost = Cost.of(states, points or states, measure)
         later = None if held_out is None else held_out.replay(cost, chain)
         between = cost.distances_from(states.coordinates)
         plain = cls(chain, between, cost.unit, names, held_out=later, fitted=True, points=points, cost=cost)

@@ -1,23 +1,26 @@
 """Audiences behind a policy, as they are asked for: 'POLICY name=public out=shared/+ ceiling=20 token-file=FILE'.
 
 Each gets releases drawn from the finer ones of the same step, in the same transaction: on a topic of its own, over HTTP
-by a token of its own that shows nothing finer, or as the output of `veil release`. It may have a ceiling of its own.
+by a token of its own that shows nothing finer, or as the output of `veil release`. It may have a ceiling of its own,
+and get its releases some steps late: drawn when the others are, told when they are old.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from veilstream.artefact import load
+from veilstream.data.spec import Recording
 from veilstream.errors import InputError
 from veilstream.gateway.owntracks import Seals
 from veilstream.gateway.space import Space
 from veilstream.units import parse_quantity
 
-KEYS = ("name", "out", "ceiling", "token-file")
+KEYS = ("name", "out", "ceiling", "token-file", "delay")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class AudienceSpec:
     out: str | None = None  # topic
     ceiling: float | None = None  # bits
     token_file: str | None = None
+    delay: str | None = None  # 2d, or 3 steps
 
     @classmethod
     def read(cls, text: str) -> AudienceSpec:
@@ -41,7 +45,14 @@ class AudienceSpec:
         if not name.isprintable():
             raise InputError(f"`audience`: a name must be printable, found {name!r}")
         ceiling = parse_quantity(said["ceiling"], "", "`audience`: ceiling") if "ceiling" in said else None
-        return cls(name, policy, said.get("out"), ceiling, said.get("token-file"))
+        return cls(name, policy, said.get("out"), ceiling, said.get("token-file"), said.get("delay"))
+
+    def steps(self, recording: Recording) -> int:
+        """How late it is."""
+        if self.delay is None:
+            return 0
+        count = re.fullmatch(r"(\d{1,9}) ?steps?", self.delay)
+        return int(count[1]) if count else recording.steps_in(self.delay, "`audience`: delay")
 
 
 def with_audiences(
@@ -61,13 +72,8 @@ def with_audiences(
                 "(veil solve MODEL --behind POLICY), or behind an audience named before it"
             )
         try:
-            found[audience.name] = Space(artefact, audience.ceiling, None, force, seals, (finer, found[finer]))
+            late = audience.steps(artefact.recording)
+            found[audience.name] = Space(artefact, audience.ceiling, None, force, seals, (finer, found[finer]), late)
         except InputError as fault:
             raise InputError(f"{audience.policy}: {fault}") from None
     return found
-
-
-def root(spaces: Mapping[str, Space], name: str) -> str:
-    """The space that looks at the readings an audience's releases come from."""
-    finer = spaces[name].finer
-    return name if finer is None else root(spaces, finer)

@@ -23,9 +23,9 @@ import msgspec
 
 from veilstream.control.uniforms import Uniforms
 from veilstream.gateway.owner import CLAIMS, Claims
-from veilstream.gateway.records import Batch, Key, Outcome, Outgoing, Receipt, StoreError, Stream
+from veilstream.gateway.records import Batch, Key, Outcome, Outgoing, Receipt, StoreError, Stream, Told
 from veilstream.gateway.scheduler import Scheduler, Serving
-from veilstream.gateway.space import LogRow, Space
+from veilstream.gateway.space import Space
 from veilstream.gateway.stats import Stats
 from veilstream.gateway.store import MAIL, Store
 from veilstream.gateway.wire import Reading, Refusal, decode, encode
@@ -42,7 +42,7 @@ Found = list[Reading | Refusal] | Refusal
 class Outlet(Protocol):
     """Somewhere releases go beside the transport of their readings."""
 
-    def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
+    def compose(self, told: Sequence[Told]) -> list[Outgoing]:
         """What goes into the outbox with these releases; a function of them alone."""
         ...
 
@@ -64,6 +64,8 @@ class Core:
         self.scheduler = Scheduler(spaces, serving, uniforms, now)
         self.spaces, self.store, self.serving = self.scheduler.spaces, store, serving
         self.keep = serving.keep if store.durable else min(serving.keep or MEMORY_LOG, MEMORY_LOG)
+        if self.keep is not None:
+            self.keep = max(self.keep, *(space.delay for space in spaces.values()))  # not yet told
         try:
             for name, space in spaces.items():
                 store.note(f"{CLAIMS} {name}", encode(Claims.of(space)).decode())
@@ -72,8 +74,8 @@ class Core:
                 if stream.space in spaces:
                     spaces[stream.space].check(stream)
             self.streams = store.count_streams()
-            watched = ["", *(name for name, space in spaces.items() if space.finer is not None)]
-            recent = {name: [decode(m) for m in store.latest(Stats.RECENT, name)] for name in watched}
+            watched = {"": 0} | {name: space.delay for name, space in spaces.items() if space.finer is not None}
+            recent = {name: [decode(m) for m in store.latest(Stats.RECENT, name, k)] for name, k in watched.items()}
         except BaseException:
             store.close()
             raise
@@ -92,7 +94,8 @@ class Core:
         """One outcome per reading, all committed."""
         with self._transaction(shown=not self.serving.clock):
             room = self.serving.max_streams - self.streams
-            outcomes, batch = self.scheduler.decide(readings, self._stream, self.store.find, room)
+            find, before = self.store.find, self.store.before
+            outcomes, batch = self.scheduler.decide(readings, self._stream, find, room, before)
             for s in batch.streams:
                 self._cache[s.key] = s
             return self._commit(outcomes, batch, compose)
@@ -109,7 +112,7 @@ class Core:
                 found = self.store.streams(after)
                 streams = [self._cache.setdefault(s.key, s) for s in found if s.space == space]
                 due = [s for s in streams if s.last_step is None or s.last_step < step]
-                outcomes, batch = self.scheduler.tick(space, step, due, self._stream)
+                outcomes, batch = self.scheduler.tick(space, step, due, self._stream, self.store.find)
                 batch.counts = self.stats.take_private() if due else {}
                 done += self._commit(outcomes, batch, None).outcomes
                 self.stats.streams = self.streams
@@ -134,7 +137,7 @@ class Core:
 
     def _commit(self, outcomes: list[Outcome], batch: Batch, compose: Compose | None) -> Receipt:
         own = [] if compose is None else compose(outcomes)
-        batch.outbox = own + [mail for outlet in self.outlets for mail in outlet.compose(batch.releases)]
+        batch.outbox = own + [mail for outlet in self.outlets for mail in outlet.compose(batch.told)]
         new = Counter(s.space for s in batch.streams if s.id is None)
         ids = self.store.commit(batch) if batch.streams or batch.outbox else []
         self.streams += sum(n for name, n in new.items() if name not in self.audiences)
@@ -143,7 +146,7 @@ class Core:
         self.stats.count(outcomes)
         for name, stats in self.audiences.items():
             stats.streams += new[name]
-            stats.count([mine for o in outcomes if (mine := o.of(name)) is not None])
+            stats.count([mine for o in outcomes for mine in o.of(name)])
         while len(self._cache) > MAX_CACHED:
             self._cache.popitem(last=False)
         self._since_prune += len(batch.releases)

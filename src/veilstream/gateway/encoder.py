@@ -184,8 +184,10 @@ class LatticeEncoder:
 
     def show(self, y: Index) -> list[Shown]:
         """As fine as the lattice, no digits more."""
-        at = [[float(f"{v:.9g}") for v in place] for place in self.lattice.decode(np.maximum(y, 0)).tolist()]
-        return [(i, *p) if self.lattice.is_map else (p[0], None, None) for i, p in zip(y.tolist(), at, strict=True)]
+        at = self.lattice.decode(np.maximum(y, 0)).tolist()
+        if self.lattice.is_map:
+            return [(i, lat, lon) for i, (lat, lon) in zip(y.tolist(), at, strict=True)]
+        return [(float(f"{v:.9g}"), None, None) for (v,) in at]
 
     def errors(self, points: Sequence[Point], x: Index) -> Error:
         return lambda at, y: self.off((), x[at], y)

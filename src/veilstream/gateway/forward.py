@@ -17,8 +17,7 @@ from yarl import URL
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core
 from veilstream.gateway.owntracks import user_and_device
-from veilstream.gateway.records import FORWARD, OutFormat, Outgoing, StoreError
-from veilstream.gateway.space import LogRow
+from veilstream.gateway.records import FORWARD, OutFormat, Outgoing, StoreError, Told
 
 log = logging.getLogger("veilstream.forward")
 AT_ONCE = 8  # streams
@@ -53,12 +52,12 @@ class Forwarder:
         self.sent = self.wrong = 0
         self._there = threading.Event()
 
-    def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
+    def compose(self, told: Sequence[Told]) -> list[Outgoing]:
         spaces, form = self.core.spaces, self.settings.form
         own = self.core.scheduler.own  # an audience has its topic or token; the same stream twice would be mixed up
-        told = [(s, message) for s, _, _, message in releases if message is not None and s.space in own]
+        shown = [(s, message) for s, message in told if message is not None and s.space in own]
         return [
-            (s.name, FORWARD, spaces[s.space].body(message, form, owntracks=True, topic=True)) for s, message in told
+            (s.name, FORWARD, spaces[s.space].body(message, form, owntracks=True, topic=True)) for s, message in shown
         ]
 
     def wake(self) -> None:

@@ -1,9 +1,11 @@
 """Home Assistant: MQTT discovery and the state of every stream, from releases alone.
 
     PREFIX/device_tracker/veil_ID/config    places: latitude, longitude, gps_accuracy
+                                            names of zones: the state is one of them
     PREFIX/sensor/veil_ID/config            values, with unit and device class
     PREFIX/sensor/veil_ID_bits/config       leaked bits so far, and the ceiling (diagnostic)
     PREFIX/veil/ID                          the state all of them read
+    PREFIX/veil/ID/zone                     the name of a zone alone
 
 All retained, so that whichever side restarts finds them. ID is a hash: a stream's name is the name of its device and in
 no topic; templates are constants. A stream is announced with its first release of a session.
@@ -14,9 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import veilstream
+from veilstream.data.zones import AWAY
 from veilstream.errors import InputError
-from veilstream.gateway.records import Key, Outgoing
-from veilstream.gateway.space import LogRow, Space
+from veilstream.gateway.records import Key, Outgoing, Told
+from veilstream.gateway.space import Space
 from veilstream.gateway.wire import Release, decode, encode
 
 ID_DIGITS = 16
@@ -60,15 +63,18 @@ class Home:
         self._announced |= self._just_now
         self.sends()
 
-    def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
+    def compose(self, told: Sequence[Told]) -> list[Outgoing]:
         """The last state of every stream; those not yet announced are."""
-        last = {s.key: message for s, _, _, message in releases if message is not None}
+        last = {s.key: message for s, message in told if message is not None}
         self._just_now = last.keys() - self._announced
         out: list[Outgoing] = []
         for key, message in last.items():
             release = decode(message)
             out += self.announcement(key) if key in self._just_now else []
-            out.append((key[1], self._state_topic(key), encode(self.state(self.spaces[key[0]], release))))
+            space, at = self.spaces[key[0]], self._state_topic(key)
+            out.append((key[1], at, encode(self.state(space, release))))
+            if space.says_zones:  # by itself: of a name that is no zone of its own it takes the whole message
+                out.append((key[1], f"{at}/zone", str(release.released).encode()))
         return out
 
     def state(self, space: Space, release: Release) -> dict[str, Any]:
@@ -86,10 +92,12 @@ class Home:
             "device": {"identifiers": [me], "name": name, "manufacturer": "veilstream", "model": "released stream"},
             "origin": {"name": "veilstream", "sw_version": veilstream.__version__},
         }
-        at = self._state_topic(key)
-        if space.points is not None and space.points.is_map:
+        at, own = self._state_topic(key), dict[str, Any]()
+        if space.says_zones:
+            kind, own = "device_tracker", {"state_topic": f"{at}/zone", "payload_not_home": AWAY, "source_type": "gps"}
+        elif space.points is not None and space.points.is_map:
             kind = "device_tracker"
-            own: dict[str, Any] = {"json_attributes_topic": at, "json_attributes_template": PLACE, "source_type": "gps"}
+            own = {"json_attributes_topic": at, "json_attributes_template": PLACE, "source_type": "gps"}
         else:
             kind, own = "sensor", {"state_topic": at, "value_template": VALUE, **_unit(space)}
         bits = {

@@ -28,8 +28,7 @@ from veilstream.gateway.broker import WINDOW, BrokerLost, BrokerSettings, Connec
 from veilstream.gateway.core import Core, Found, Message, handle, process, transactions
 from veilstream.gateway.home import Home
 from veilstream.gateway.inbox import Heard
-from veilstream.gateway.records import Outcome, OutFormat, Outgoing, Status, StoreError
-from veilstream.gateway.space import LogRow
+from veilstream.gateway.records import Outcome, OutFormat, Outgoing, Status, StoreError, Told
 from veilstream.gateway.topics import RefusedTopics, Route, joined, parted
 from veilstream.gateway.wire import Reading, Refusal
 
@@ -246,7 +245,8 @@ class MqttGateway:
                 bodies = [
                     self.core.spaces[audience or r.space].body(mine.message, where.form, r.owntracks)
                     for r, o in told
-                    if (mine := o.of(audience)) is not None and mine.message is not None
+                    for mine in o.of(audience)
+                    if mine.message is not None
                 ]
                 limit = self._packet - len(target.encode())
                 out += [(where.stream, target, payload) for payload in joined(bodies, limit)]
@@ -273,10 +273,10 @@ class MqttGateway:
 
     # --- releases out ----------------------------------------------------------------------------------
 
-    def compose(self, releases: Sequence[LogRow]) -> list[Outgoing]:
+    def compose(self, told: Sequence[Told]) -> list[Outgoing]:
         """As an outlet, under a clock: whatever is released, on the topics of the first route of its space."""
         out: list[Outgoing] = []
-        for s, _, _, message in releases:
+        for s, message in told:
             route = next((r for r in (*self.routes, *self.audiences) if r.space == s.space), None)
             if message is not None and route is not None and route.carries(s.name):
                 body = self.core.spaces[s.space].body(message, route.form)

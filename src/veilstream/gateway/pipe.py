@@ -17,6 +17,7 @@ from veilstream.data.columns import NONE, Layout, Split, check_one_person, guess
 from veilstream.data.states import apart_km, name_code
 from veilstream.errors import InputError
 from veilstream.gateway.core import Core, Found, Message, handle
+from veilstream.gateway.gpx import gpx
 from veilstream.gateway.records import Outcome, Status
 from veilstream.gateway.wire import (
     LAST_SECOND,
@@ -38,7 +39,7 @@ BOM = b"\xef\xbb\xbf"
 REMEMBERED = 1 << 16  # streams written to, and steps of earlier runs written again
 DEFAULT_STREAM = "stream"  # for input that tells no streams apart
 PLAIN = {"stream", "t", "tst", "value", "lat", "lon", "_type"}  # names of the gateway's own messages
-Format = Literal["csv", "jsonl"]
+Format = Literal["csv", "jsonl", "gpx"]
 Read = Callable[[bytes | bytearray], Found]  # the readings of a line
 
 
@@ -171,13 +172,15 @@ class Sink:
     `begin` says how lines are written.
     """
 
-    form: Format
+    form: Format = "jsonl"
 
     def __init__(self, core: Core, out: BinaryIO, per_reading: bool = False, audience: str = "") -> None:
         """audience: whose releases are written; "": the finest."""
         self.core, self.out, self.per_reading, self.audience = core, out, per_reading, audience
         self.states, self.climbs = core.spaces[""].states, core.spaces[""].rule is not None
-        self.map = self.states is not None and self.states.is_map
+        self.late = core.spaces[audience].delay > 0  # what is written is not of the reading it comes with
+        points = core.spaces[audience].points
+        self.map = points is not None and points.is_map
         self.bits_before = core.store.total_bits(audience)  # of all streams, when the run began
         self.steps = 0  # written, each once
         self._far, self._measured = 0.0, 0  # from readings to releases, in all
@@ -185,7 +188,9 @@ class Sink:
         self._earlier: dict[tuple[str, int], None] = {}  # steps of earlier runs that are written
 
     def begin(self, form: Format) -> None:
-        self.form = form
+        self.form, self._track = form, list[Release]()
+        if form == "gpx" and (not self.map or self.core.spaces[""].grid.period_s is None):
+            raise InputError("gpx is for places with times: this policy releases others; take csv or jsonl")
         if form == "csv":
             place = "lat,lon," if self.map else ""
             self.out.write(f"stream,t,released,{place}leaked_bits{',rung' * self.climbs}\n".encode())
@@ -202,14 +207,14 @@ class Sink:
             if isinstance(message.found, Refusal):
                 continue
             for given, outcome in zip(message.found, message.outcomes or (), strict=False):
-                mine = outcome.of(self.audience)
-                if isinstance(given, Refusal) or mine is None or (release := mine.release) is None:
+                got = [o for o in outcome.of(self.audience) if o.release is not None]
+                if isinstance(given, Refusal) or not got:
                     continue
-                first = self._is_new(given, mine.status is Status.released)
+                first = self._is_new(given, got[0].status is Status.released)
                 if first:
-                    new.append((given.point, release))
+                    new += [(None if self.late else given.point, o.release) for o in got if o.release is not None]
                 if first or self.per_reading:
-                    told.append(mine)
+                    told += got
         self._count(new)
         self.out.write(self._lines(told))
         self.out.flush()
@@ -247,7 +252,16 @@ class Sink:
         _remember(self._earlier, (stream, step), None)
         return True
 
+    def end(self) -> None:
+        """What can be written once everything is known."""
+        if self.form == "gpx":
+            self.out.write(gpx(self._track))
+            self.out.flush()
+
     def _lines(self, outcomes: list[Outcome]) -> bytes:
+        if self.form == "gpx":
+            self._track += [o.release for o in outcomes if o.release is not None]
+            return b""
         if self.form != "csv":
             return b"".join(o.message + b"\n" for o in outcomes if o.message is not None)
         out = io.StringIO()
@@ -306,6 +320,7 @@ def run(
         handle(core, messages)
         if read is not None:
             sink.write(messages)
+    sink.end()
     return sink
 
 

@@ -38,17 +38,11 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     release: Release | None = None
     message: bytes | None = None
     blind: bool = False  # drawn without looking at the reading: the stream is at its ceiling
-    coarser: "dict[str, Outcome] | None" = None  # of the same step, by audience; one that has none never will
+    coarser: "dict[str, list[Outcome]] | None" = None  # what audiences get with it: of its step, or late ones of others
 
-    def of(self, audience: str) -> "Outcome | None":
-        """What an audience has of the step, however many are between it and the reading; "": this."""
-        if not audience:
-            return self
-        for name, coarser in (self.coarser or {}).items():
-            found = coarser if name == audience else coarser.of(audience)
-            if found is not None:
-                return found
-        return None
+    def of(self, audience: str) -> "Sequence[Outcome]":
+        """What an audience gets with this reading, in the order of its steps; "": this."""
+        return (self.coarser or {}).get(audience, ()) if audience else (self,)
 
 
 class Receipt(NamedTuple):
@@ -114,6 +108,9 @@ class Stream(msgspec.Struct, array_like=True):
             self.belief, mine.state, mine.pending_step, mine.pending_symbol = None, -1, None, -1
 
 
+Told = tuple[Stream, bytes | None]  # a stream, and the message of a release
+
+
 @dataclass
 class Batch:
     """What one transaction writes."""
@@ -122,6 +119,7 @@ class Batch:
     releases: list[tuple[Stream, int, float, bytes | None]] = field(default_factory=list)  # step, total, message
     outbox: list[Outgoing] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)  # private: what became of readings, by reason
+    told: "list[Told]" = field(default_factory=list)  # what is shown with it: to a late audience older ones
 
 
 @dataclass(frozen=True)

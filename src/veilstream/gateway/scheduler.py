@@ -6,7 +6,7 @@ batch, and shows no outcome before that.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from veilstream.control.uniforms import SecureUniforms, Uniforms
 from veilstream.errors import InputError
 from veilstream.gateway.records import Batch, Key, Outcome, Private, Status, Stream
-from veilstream.gateway.space import Job, Space
+from veilstream.gateway.space import Job, Space, root
 from veilstream.gateway.wire import MAX_BYTES, Opens, Point, Reading, Refusal, decode, parse
 from veilstream.model.histories import BLIND
 
 AHEAD_OF_CLOCK, AHEAD_OF_LAST = 1, 1_000_000  # default of max_ahead with and without a period
 StreamOf = Callable[[Key], Stream]
 Find = Callable[[Stream, int], "tuple[bytes | None] | None"]  # the logged release of a step, as Store.find
+Before = Callable[[Stream, int], "int | None"]  # the step before one that the log has a release of, as Store.before
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Scheduler:
         self.spaces, self.serving, self.now = dict(spaces), serving, now
         self.own = [name for name, s in spaces.items() if s.finer is None]  # that look at readings
         self.audiences = {name: [k for k, s in spaces.items() if s.finer == name] for name in spaces}
+        self.behind = {name: [k for k in spaces if k != name and root(spaces, k) == name] for name in self.own}
         self._uniforms = uniforms or SecureUniforms()
 
     def read(
@@ -65,9 +67,15 @@ class Scheduler:
         return parse(data, own.grid, stream, space, serving.max_bytes, own.columns, serving.opens)
 
     def decide(
-        self, readings: Sequence[Reading | Refusal], stream_of: StreamOf, find: Find, room: int
+        self,
+        readings: Sequence[Reading | Refusal],
+        stream_of: StreamOf,
+        find: Find,
+        room: int,
+        before: Before | None = None,
     ) -> tuple[list[Outcome], Batch]:
-        """One outcome per reading, and what must be committed before they hold. At most `room` new streams."""
+        """One outcome per reading, and what must be committed before they hold. At most `room` new streams; before: for
+        audiences that are late."""
         outcomes: list[Outcome] = [None] * len(readings)  # type: ignore[list-item]
         batch, clock, jobs = Batch(), self.serving.clock, dict[Key, Job]()
         repeats: list[tuple[int, int]] = []  # a reading, and the one before it that decides the same step
@@ -83,7 +91,7 @@ class Scheduler:
             if job.times and not clock and (first := job.decides(r.step)) is not None:
                 repeats.append((i, first))
             elif (done := self._closed(job.stream, r, job.last, find)) is not None:
-                outcomes[i] = self._with_coarser(done, r, stream_of, find)
+                outcomes[i] = self._with_coarser(done, r, stream_of, find, before)
             elif job.stream.id is None and not job.places and room <= 0:
                 outcomes[i] = Outcome(Refusal.too_many_streams)
             else:
@@ -104,7 +112,7 @@ class Scheduler:
             if clock:
                 self._hold(self.spaces[name], those, symbols.tolist(), outcomes)
             else:
-                self._draw(name, those, symbols, outcomes, batch, stream_of)
+                self._draw(name, those, symbols, outcomes, batch, stream_of, find)
         for i, first in repeats:
             drawn = outcomes[first]
             outcomes[i] = Outcome(Status.repeated, drawn.release, drawn.message, coarser=drawn.coarser)
@@ -118,68 +126,77 @@ class Scheduler:
         outcomes: list[Outcome],
         batch: Batch,
         stream_of: StreamOf | None,
+        find: Find | None,
     ) -> None:
         """The releases of these jobs, and from them those of every audience behind: one batch, so one transaction."""
-        space, before = self.spaces[name], [job.stream.last_step for job in jobs]
-        released, rows, y = space.advance(jobs, symbols, self._uniforms, self.serving.clock)
+        before = [job.stream.last_step for job in jobs]
+        released, rows, y = self.spaces[name].advance(jobs, symbols, self._uniforms, self.serving.clock)
         batch.releases += rows
+        batch.told += [(s, message) for s, _, _, message in rows]
+        coarser: list[dict[str, list[Outcome]]] = [{} for _ in y]
+        if stream_of is not None and find is not None:
+            self._draw_behind(name, jobs, before, y, coarser, batch, stream_of, find)
         places = [place for job in jobs for place in job.places]
-        coarser: list[dict[str, Outcome]] = [{} for _ in places]
-        for audience in self.audiences[name]:
-            assert stream_of is not None
-            self._draw_behind(audience, jobs, before, y, coarser, batch, stream_of)
         for place, outcome, behind in zip(places, released, coarser, strict=True):
             outcomes[place] = structs.replace(outcome, coarser=behind) if behind else outcome
 
     def _draw_behind(
         self,
-        audience: str,
+        name: str,
         jobs: list[Job],
         before: list[int | None],
         y: NDArray[np.int64],
-        coarser: list[dict[str, Outcome]],
+        coarser: list[dict[str, list[Outcome]]],
         batch: Batch,
         stream_of: StreamOf,
+        find: Find,
     ) -> None:
-        """The releases of an audience, each from the finer one of its step: a symbol, read by nobody else."""
-        mine, end = list[Job](), 0
-        for job, last in zip(jobs, before, strict=True):
-            s, first, end = stream_of((audience, job.stream.name)), end, end + len(job.times)
-            new = [i for i, (step, _) in enumerate(job.times) if s.last_step is None or step > s.last_step]
-            if new:
-                if s.last_step != last:
-                    self.spaces[audience].absent(s, job.times[new[0]][0] if s.last_step is None else s.last_step + 1)
-                mine.append(Job(s, s.last_step, [first + i for i in new], [job.times[i] for i in new]))
-        if not mine:
-            return
-        mine.sort(key=Job.length)
-        at = [place for job in mine for place in job.places]
-        batch.streams += [job.stream for job in mine]
-        found: list[Outcome] = [None] * len(y)  # type: ignore[list-item]
-        self._draw(audience, mine, y[at], found, batch, stream_of)
-        for i in at:
-            coarser[i][audience] = found[i]
+        """The releases of every audience behind, each from the finer one of its step: a symbol, read by nobody else.
 
-    def _with_coarser(self, done: Outcome, r: Reading, stream_of: StreamOf, find: Find) -> Outcome:
-        """A release of the log with what audiences have of the same step: nothing is drawn for them."""
-        if done.status is not Status.repeated or not self.audiences[r.space]:
+        before: the last steps of the jobs' streams; coarser: what audiences get, in the order of y.
+        """
+        for audience in self.audiences[name]:
+            space, mine, end = self.spaces[audience], list[Job](), 0
+            for job, last in zip(jobs, before, strict=True):
+                s, first, end = stream_of((audience, job.stream.name)), end, end + len(job.times)
+                new = [i for i, (step, _) in enumerate(job.times) if s.last_step is None or step > s.last_step]
+                if new:
+                    if s.last_step != last:
+                        space.absent(s, job.times[new[0]][0] if s.last_step is None else s.last_step + 1)
+                    mine.append(Job(s, s.last_step, [first + i for i in new], [job.times[i] for i in new]))
+            if not mine:
+                continue
+            mine.sort(key=Job.length)
+            at = [place for job in mine for place in job.places]
+            batch.streams += [job.stream for job in mine]
+            released, rows, own = space.advance(mine, y[at], self._uniforms, self.serving.clock)
+            batch.releases += rows
+            those, drawn = [coarser[i] for i in at], iter(released)
+            told = [(job, got) for job in mine for got in told_of(job, drawn, space.delay, find)]
+            for one, (job, got) in zip(those, told, strict=True):
+                one[audience] = got
+                batch.told += [(job.stream, o.message) for o in got]
+            self._draw_behind(audience, mine, [job.last for job in mine], own, those, batch, stream_of, find)
+
+    def _with_coarser(
+        self, done: Outcome, r: Reading, stream_of: StreamOf, find: Find, before: Before | None
+    ) -> Outcome:
+        """A release of the log with what audiences got with it: nothing is drawn for them."""
+        if done.status is not Status.repeated or not self.behind[r.space]:
             return done
-        found = {}
-        for audience in self.audiences[r.space]:
-            row = find(stream_of((audience, r.stream)), r.step)
-            if row is not None:
-                own = Outcome(Status.repeated, None if row[0] is None else decode(row[0]), row[0])
-                found[audience] = self._with_coarser(own, structs.replace(r, space=audience), stream_of, find)
-        return structs.replace(done, coarser=found) if found else done
+        got: dict[str, list[Outcome]] = {}
+        for audience in self.behind[r.space]:
+            s, delay = stream_of((audience, r.stream)), self.spaces[audience].delay
+            if find(s, r.step) is not None:
+                steps = due(before(s, r.step), r.step, delay) if delay and before is not None else [r.step]
+                got[audience] = logged(s, steps, find, Status.repeated)
+        return structs.replace(done, coarser=got) if got else done
 
     def _closed(self, s: Stream, r: Reading, last: int | None, find: Find) -> Outcome | None:
         """The outcome of a reading whose step needs no draw: released before, closed, or too far ahead."""
         clock, max_ahead = self.serving.clock, self.serving.max_ahead
         if last is not None and r.step <= last:
-            found = find(s, r.step)
-            if found is None:
-                return Outcome(Refusal.late)
-            return Outcome(Status.repeated, None if found[0] is None else decode(found[0]), found[0])
+            return next(iter(logged(s, [r.step], find, Status.repeated)), Outcome(Refusal.late))
         if self.spaces[r.space].grid.period_s is not None:
             now = self.current_step(r.space)
             ahead = 0 if clock else AHEAD_OF_CLOCK if max_ahead is None else max_ahead
@@ -212,7 +229,12 @@ class Scheduler:
                 outcomes[place] = Outcome(Status.waiting)
 
     def tick(
-        self, space: str, step: int, streams: list[Stream], stream_of: StreamOf | None = None
+        self,
+        space: str,
+        step: int,
+        streams: list[Stream],
+        stream_of: StreamOf | None = None,
+        find: Find | None = None,
     ) -> tuple[list[Outcome], Batch]:
         """The draws of `step` for these streams of the space, whether a reading came or not."""
         S = self.spaces[space]
@@ -225,7 +247,7 @@ class Scheduler:
             read = (BLIND, s.private.pending_symbol)[s.private.pending_step == step]
             jobs.append(Job(s, s.last_step, [i], [at], points, read))
         if jobs:
-            self._draw(space, jobs, symbols, outcomes, batch, stream_of)
+            self._draw(space, jobs, symbols, outcomes, batch, stream_of, find)
         return outcomes, batch
 
     def _clocked(self, S: Space, s: Stream, step: int) -> int:
@@ -233,6 +255,35 @@ class Scheduler:
         mine = s.private
         last = (S.encoder.symbol_of(mine.state), BLIND)[mine.state == BLIND]
         return (last, mine.pending_symbol)[mine.pending_step == step]
+
+
+# --- late audiences ----------------------------------------------------------------------------------------
+
+
+def due(last: int | None, step: int, delay: int) -> range:
+    """Steps whose releases an audience gets with that of `step`, the one before at `last`: old now, not then."""
+    return range(0) if last is None else range(last - delay + 1, min(step - delay, last) + 1)
+
+
+def told_of(job: Job, drawn: Iterator[Outcome], delay: int, find: Find) -> Iterator[list[Outcome]]:
+    """What an audience gets with each release of a job: itself, or what was drawn `delay` steps before, once."""
+    last, new = job.last, dict[int, Outcome]()
+    for (step, _), outcome in zip(job.times, drawn, strict=False):
+        new[step] = outcome
+        if not delay:
+            yield [outcome]
+            continue
+        got = list[Outcome]()
+        for old in due(last, step, delay):
+            got += [new[old]] if old in new else logged(job.stream, [old], find, Status.released)
+        last = step
+        yield got
+
+
+def logged(s: Stream, steps: Iterable[int], find: Find, status: Status) -> list[Outcome]:
+    """The releases of these steps that the log has."""
+    rows = (find(s, step) for step in steps)
+    return [Outcome(status, None if row[0] is None else decode(row[0]), row[0]) for row in rows if row is not None]
 
 
 def _bytes_of(point: Point) -> bytes:

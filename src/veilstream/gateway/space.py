@@ -1,7 +1,7 @@
 """One policy at work: jobs of many streams are advanced together, and their releases are said."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -61,12 +61,13 @@ class Space:
         force: bool = False,
         seals: Seals | None = None,
         finer: "tuple[str, Space] | None" = None,
+        delay: int = 0,
     ) -> None:
         """meter: exact unless told. seals: encrypts OwnTracks that goes out. finer: of an audience, the name and space
-        of the policy whose releases it looks at."""
+        of the policy whose releases it looks at. delay: steps after which an audience gets its releases."""
         if finer is not None:
             meter = _audience_meter(artefact, finer[1], meter)
-        self.finer = None if finer is None else finer[0]
+        self.finer, self.delay = None if finer is None else finer[0], delay
         self.encoder = e = encoder_of(artefact, finer is not None)
         if artefact.study_only and not force:
             raise InputError(
@@ -99,6 +100,12 @@ class Space:
                 sent = as_owntracks(release, self.encoder.accuracy(release), topic)
                 return sent if self.seals is None else self.seals(sent)
         return message
+
+    @property
+    def says_zones(self) -> bool:
+        """Whether names stand for places."""
+        states, points = self.states, self.points
+        return states is not None and points is not None and states.is_map and not points.is_map
 
     def absent(self, s: Stream, step: int) -> None:
         """A stream of an audience that missed finer releases, to go on at this step: of these it knows nothing."""
@@ -245,3 +252,9 @@ def _audience_meter(artefact: "Artefact", finer: Space, meter: MeterName | None)
             "leave out the ceiling, or the audience"
         )
     return "capacity"
+
+
+def root(spaces: Mapping[str, Space], name: str) -> str:
+    """The space that looks at the readings an audience's releases come from."""
+    finer = spaces[name].finer
+    return name if finer is None else root(spaces, finer)

@@ -60,7 +60,7 @@ class StoreSpec:
     audience: Sequence[str] = _option(
         (),
         "One more audience, whose releases are drawn from the finer ones (veil solve --behind). Keys: name, out, "
-        "ceiling, token-file.",
+        "ceiling, token-file, delay.",
         RELEASE,
         metavar="'POLICY [KEY=VALUE ...]'",
     )
@@ -290,7 +290,7 @@ class ServeSpec(StoreSpec, ClusterSpec):
 
     def shared(self, spaces: Mapping[str, Space], routes: Sequence[Route]) -> list[Route]:
         """The topics of audiences: of the same streams as the readings behind them."""
-        from veilstream.gateway.audience import root
+        from veilstream.gateway.space import root
         from veilstream.gateway.topics import Route
 
         found = []

@@ -67,6 +67,11 @@ class Rows:
         rows = self.releases("releases r WHERE stream = ? AND step = ?", (stream.id, step))
         return (rows[0],) if rows else None
 
+    def before(self, stream: Stream, step: int) -> int | None:
+        """The last step before this one that the log has a release of."""
+        query = "SELECT step FROM releases WHERE stream = ? AND step < ? ORDER BY step DESC LIMIT 1"
+        return next((int(found) for (found,) in self.read(query, (stream.id, step))), None)
+
     def releases(self, query: str, values: Sequence[object]) -> list[bytes | None]:
         rows = self.rows("releases", f"SELECT r.step, r.stream, r.total, r.message, r.checksum FROM {query}", values)
         return [row[3] for row in rows]
@@ -170,13 +175,17 @@ class Store(Rows):
         """What all streams together have leaked."""
         return float(self.read(f"SELECT total(total) FROM streams WHERE {OF[not audience]}", (audience,))[0][0])
 
-    def latest(self, limit: int, audience: str = "") -> list[bytes]:
-        """The last message of the streams that were made last."""
+    def latest(self, limit: int, audience: str = "", delay: int = 0) -> list[bytes]:
+        """The last message that is told of the streams that were made last: so many steps before their last."""
+        last = "s.last_step"
+        if delay:
+            last = "(SELECT max(step) FROM releases WHERE stream = s.id AND step <= s.last_step - ?)"
         query = (
-            "streams s JOIN releases r ON r.stream = s.id AND r.step = s.last_step "
+            f"streams s JOIN releases r ON r.stream = s.id AND r.step = {last} "
             f"WHERE r.message IS NOT NULL AND {OF[not audience]} ORDER BY s.id DESC LIMIT ?"
         )
-        return [message for message in self.releases(query, (audience, limit)) if message is not None]
+        values = (delay, audience, limit) if delay else (audience, limit)
+        return [message for message in self.releases(query, values) if message is not None]
 
     def unsent(self, after: int = 0, limit: int = MAIL, forward: bool = False) -> list[tuple[int, str, bytes]]:
         """What is not yet confirmed, with ids beyond `after`: id, topic (the stream of what is forwarded), payload."""

@@ -5,7 +5,7 @@
 
 b is the band of latitude of an *anchor*, the place that offsets are counted from: seen from one anchor the lattice is a
 plain one, so that what is computed for offsets holds for all of them. A cell is at most WIDTH wider or narrower than h
-in the whole band; far from it columns are of another width (`seen`).
+in the whole band; far from it columns are of another width.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,11 @@ BAND = 0.5  # degrees
 BANDS = 181  # from the equator to a pole, and one more
 POLE = 85.0  # beyond it bands are as this one
 WIDTH = 0.05
-FINE = 1e6  # a packed place is in millionths of a degree
+FINE = 1_000_000  # a packed place is in millionths of a degree
 HALF = 1 << 28  # levels either way; a value beyond counts as the last
 MOST_LETTERS = 16  # of a unit
+_MIDDLE, _ENDS = np.array([90, 180]), np.array([90.0, np.inf])  # of latitude and longitude
+_AROUND, _BITS = np.array([1e9, 360.0]), np.array([32, 0])  # latitude does not go round
 
 
 @dataclass(frozen=True)
@@ -66,17 +68,23 @@ class Lattice:
         """Of a row, in degrees."""
         return self.spacing / KM_PER_DEGREE
 
+    def size(self, row: Index) -> Array:
+        """Of the cells seen from an anchor in this row, ... -> ... x axes: degrees, or the value's unit."""
+        if self.axes == 1:
+            return np.full((*row.shape, 1), self.spacing)
+        band = (row * (self.height / BAND) + BANDS).astype(np.int64)
+        return np.asarray(self._sizes.take(band, 0, mode="clip"))
+
     def width(self, row: Index) -> Array:
         """Of the columns seen from an anchor in this row, in degrees."""
-        band = np.floor(row * (self.height / BAND)).astype(np.int64) + BANDS
-        return np.asarray(self._widths.take(band, mode="clip"))
+        return self.size(row)[..., -1]
 
     @cached_property
-    def _widths(self) -> Array:
+    def _sizes(self) -> Array:
         """Of every band, and of one beyond either pole for rows that round to there."""
         middle = np.abs(np.arange(-BANDS, BANDS + 1) + 0.5) * BAND
         columns = np.rint(360 * np.cos(np.radians(np.minimum(middle, POLE))) / self.height)
-        return np.asarray(360 / np.maximum(columns, 1))
+        return np.stack([np.full(len(middle), self.height), 360 / np.maximum(columns, 1)], -1)
 
     def encode(self, points: ArrayLike) -> Index:
         """Readings or releases as one whole number each, which no anchor is needed to read; none is below 0."""
@@ -85,66 +93,50 @@ class Lattice:
             with np.errstate(over="ignore"):
                 level = np.minimum(np.maximum(np.rint(points[:, 0] / self.spacing), -HALF), HALF - 1)
             return np.asarray(level, np.int64) + HALF
-        lat = np.rint((np.minimum(np.maximum(points[:, 0], -90), 90) + 90) * FINE)
-        lon = np.rint(((points[:, 1] + 180) % 360) * FINE)
-        return np.asarray(lat, np.int64) << 32 | np.asarray(lon, np.int64)
+        degrees = (np.minimum(np.maximum(points, -_ENDS), _ENDS) + _MIDDLE) % 360
+        lat, lon = np.rint(degrees * FINE).astype(np.int64).T
+        return np.asarray(lat << 32 | lon)
 
     def decode(self, packed: ArrayLike) -> Array:
         """Latitude and longitude, or the level, of each: n x axes."""
-        packed = np.asarray(packed, np.int64)
+        packed = np.asarray(packed, np.int64)[..., None]
         if self.axes == 1:
-            return np.asarray((packed - HALF) * self.spacing)[..., None]
-        return np.array(((packed >> 32) / FINE - 90, (packed & 0xFFFFFFFF) / FINE - 180)).T
+            return np.asarray((packed - HALF) * self.spacing)
+        return np.asarray(((packed >> _BITS & 0xFFFFFFFF) - FINE * _MIDDLE) / FINE)
+
+    def cell(self, points: Array) -> tuple[Index, Array]:
+        """The anchor nearest to each of these points, n x axes, and the size of the cells seen from there."""
+        size = self.size(np.rint(points[:, 0] / (self.spacing if self.axes == 1 else self.height)))
+        return np.rint(points / size).astype(np.int64), size
 
     def nearest(self, packed: Index) -> Index:
         """The anchor nearest to each, n x axes."""
-        if self.axes == 1:
-            return np.asarray(packed)[:, None] - HALF
-        lat, lon = self.decode(packed).T
-        row = np.rint(lat / self.height).astype(np.int64)
-        return np.array((row, np.rint(lon / self.width(row)).astype(np.int64))).T
+        return self.cell(self.decode(packed))[0]
+
+    def between(self, anchor: Index, size: Array, points: Array) -> Array:
+        """Cells from each anchor to each of these points, n x axes, the short way around the earth. size: as seen from
+        the anchors."""
+        apart = points - anchor * size
+        return (apart if self.axes == 1 else (apart + 180) % _AROUND - 180) / size
 
     def offset(self, anchor: Index, packed: Index) -> Index:
-        """Cells from each anchor to each of these, n x axes, the short way around the earth."""
-        return self.seen(anchor, packed)[0]
+        """`between`, in whole cells."""
+        return np.rint(self.between(anchor, self.size(anchor[:, 0]), self.decode(packed))).astype(np.int64)
 
-    def seen(self, anchor: Index, packed: Index) -> tuple[Index, Array, Array]:
-        """`offset`; where in its cell each of these is, in cells from the middle; and how wide the anchor's columns are
-        there, in rows."""
-        if self.axes == 1:
-            return self.nearest(packed) - anchor, np.zeros((len(packed), 1)), np.ones(len(packed))
-        lat, lon = self.decode(packed).T
-        width = self.width(anchor[:, 0])
-        exact = np.array((lat / self.height, lon / width)).T
-        cell = np.rint(exact)
-        rows, columns = (cell.astype(np.int64) - anchor).T
-        around = np.rint(360 / width).astype(np.int64)
-        columns = (columns + around // 2) % around - around // 2
-        stretch = width * np.cos(np.radians(lat)) / self.height
-        return np.array((rows, columns)).T, exact - cell, np.asarray(stretch)
+    def landing(self, anchor: Index, size: Array, offset: Index) -> Index:
+        """The anchors nearest to the cells that lie so far from each anchor, as releases."""
+        to = anchor + offset
+        there = self.size(to[:, 0])
+        return self.encode(np.rint(to * size / there) * there)
 
-    def moved(self, anchor: Index, offset: Index) -> Index:
-        """The anchor nearest to the cell that lies so far from each anchor."""
-        if self.axes == 1:
-            return anchor + offset
-        row = anchor[:, 0] + offset[:, 0]
-        last = int(np.floor(90 / self.height))
-        row = np.minimum(np.maximum(row, -last), last)
-        lon = ((anchor[:, 1] + offset[:, 1]) * self.width(anchor[:, 0]) + 180) % 360 - 180
-        return np.array((row, np.rint(lon / self.width(row)).astype(np.int64))).T
+    def shifts(self, anchor: Index, size: Array, rows: Index) -> NDArray[np.bool_]:
+        """Whether the anchor's columns end on the way to a cell so many rows off: n x m."""
+        return np.asarray(size[:, -1:] != self.width(anchor[:, :1] + rows))
 
-    def shifts(self, anchor: Index, offset: Index) -> NDArray[np.bool_]:
-        """Whether the anchor's columns end on the way, so that `moved` rounds: k x m, of k x m x axes."""
-        if self.axes == 1:
-            return np.zeros(offset.shape[:-1], bool)
-        row = anchor[:, :1]
-        return np.asarray(self.width(row) != self.width(row + offset[..., 0]))
-
-    def shared(self, anchor: Index, offset: Index) -> Array:
-        """How many cells may lie at this offset from the anchor: more than one where columns are narrower there."""
-        if self.axes == 1:
-            return np.ones(len(anchor))
-        here, there = self.width(anchor[:, 0]), self.width(anchor[:, 0] + offset[:, 0])
+    @staticmethod
+    def shared(here: Array, there: Array) -> Array:
+        """How many cells of size `there` may lie at one offset: more than one where columns are narrower."""
+        here, there = here[:, -1], there[:, -1]
         return np.where(here == there, 1.0, np.floor(here / there) + 1)
 
     @property
@@ -152,9 +144,11 @@ class Lattice:
         """From any anchor."""
         return 1.0 if self.axes == 1 else float(np.floor(1 / np.cos(np.radians(POLE))) + 2)
 
+    def packed(self, anchor: Index) -> Index:
+        """Each anchor as a release."""
+        return self.encode(anchor * self.size(anchor[:, 0]))
+
     def places(self, anchor: Index) -> Array:
         """Latitude and longitude, or the level, of each anchor."""
-        if self.axes == 1:
-            return np.asarray(anchor * self.spacing, np.float64)
-        lon = (anchor[:, 1] * self.width(anchor[:, 0]) + 180) % 360 - 180
-        return np.array((np.minimum(np.maximum(anchor[:, 0] * self.height, -90), 90), lon)).T
+        at = anchor * self.size(anchor[:, 0])
+        return at if self.axes == 1 else np.minimum(np.maximum((at + 180) % _AROUND - 180, -_ENDS), _ENDS)

@@ -81,7 +81,7 @@ def solve(
     certify     prove a lower bound that holds for every policy (`certify_seconds` of work)
     feedback    correct `avg` by a public move every "day", "week", ...: for long records; no more than max_bits
     distortion  felt (from readings to releases) or states, and squared, zero-one, or a CSV file of costs with names
-    show        release points of a public grid this far apart ("1km"), or "states"
+    show        release points of a public grid this far apart ("1km"), "states", or the names of zones in a file
     keep_total  values: releases add up to the readings in the mean
     pairs       a release may look at the last true state too
     behind      a finer policy of the same model, or its file: releases are made from its releases, so that whoever

@@ -218,11 +218,17 @@ def _check(audience: Audience) -> None:
 
 
 def _price(audience: Audience, found: Solution, certify: bool, seconds: float, progress: Progress | None) -> Price:
-    """The best from the truth with the same error in the long run."""
-    truth, limit = audience.truth, Average(limit=found.distortion)
-    inside = [c for c in parts(truth.constraint) if isinstance(c, Instantaneous)]
-    asked: Constraint = Both(limit, inside[0]) if inside else limit
-    direct = solve(truth.under(asked), certify=certify, certify_seconds=seconds, progress=progress)
+    direct = best_from_truth(
+        audience.truth, found.distortion, certify=certify, certify_seconds=seconds, progress=progress
+    )
     person = audience.file.person
     assert person.problem is not None and person.policy is not None
     return Price(audience, rates(person.problem, person.policy).leakage, direct)
+
+
+def best_from_truth(truth: Problem, distortion: float, **options: Any) -> Solution:
+    """The best policy that looks at the truth itself, with this mean error in the long run; options: of `solve`."""
+    limit = Average(limit=distortion)
+    inside = [c for c in parts(truth.constraint) if isinstance(c, Instantaneous)]
+    asked: Constraint = Both(limit, inside[0]) if inside else limit
+    return solve(truth.under(asked), **options)

@@ -33,7 +33,7 @@ FIRST_SWEEPS, SWEEPS = 20, 8
 OUTING = 12  # steps without a reading before a new one
 LONGEST = 500  # steps of one
 MOST_STEPS = 2500  # of the record, the latest, that frames are run along
-COPIES = 4
+COPIES = 16
 NEARLY_ALL = 0.999
 FEW = 5.0  # moves, below which a law is the usual one
 STAYS = {0: (0.85, 0.05, 0.1), 1: (0.7, 0.2, 0.1), 2: (0.7, 0.2, 0.1)}  # stay, anywhere, near: after each wait
@@ -68,7 +68,7 @@ class History:
     @cached_property
     def _cells(self) -> tuple[Index, Array, Index]:
         """The most visited cells as releases, rising, how often each was visited, and which each reading is in."""
-        cell = self.lattice.encode(self.lattice.places(self.lattice.nearest(self.packed)))
+        cell = self.lattice.packed(self.lattice.nearest(self.packed))
         found, where, visits = np.unique(cell, return_inverse=True, return_counts=True)
         kept = np.sort(np.argsort(-visits, kind="stable")[:MOST_PLACES])
         number = np.full(len(found), NOWHERE)
@@ -296,7 +296,7 @@ class PlaceSweep:
                 after = mechanism.after(s, view, y)
                 errors.append(self.error(np.tile(h.points[t], (COPIES, 1)), y))
                 bits.append(mechanism.density(s, view, x, y) if density else np.zeros(COPIES))
-                was, now = part.at_memory(s.memory), part.at_memory(after.memory)
+                was, now = view.parts[0].at, part.known(after.memory)
                 seen.append(
                     (was.place != NOWHERE, now.place != NOWHERE, now.move, was.move * (was.waited == 0)[:, None])
                 )

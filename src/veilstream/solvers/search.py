@@ -32,7 +32,6 @@ LONGEST = 4.0  # factor of the weight, in one step outwards
 CLOSE = 3e-4  # a single policy this close (relative) to the curve is taken as it is
 SWITCHING = 1e-2  # what switching may add to the leakage of a schedule, relative
 LONGEST_BLOCK = 1024
-STEPS_OF_A_BLOCK = 64  # in which its share is raised until the limit holds
 
 
 @dataclass(frozen=True)
@@ -339,7 +338,7 @@ def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Po
     """A schedule of the two ends, in blocks long enough that switching costs little; the limit holds with it."""
     share, best = on_chord(within, beyond, axis)
     ends = aligned([p.policy for p in (within, beyond) if isinstance(p.policy, Controller)])
-    block = 64
+    block, apart = 64, axis.of(beyond) - axis.of(within)
     while True:
         n_within = min(max(int(np.ceil(share * block)), 1), block - 1)
         while True:
@@ -347,7 +346,8 @@ def share_time(problem: Problem, within: Point, beyond: Point, axis: Axis) -> Po
             point = Point(policy, *rates(problem, policy), Level.COMPUTED, status=within.status)
             if axis.of(point) <= axis.limit * (1 + 1e-9) or n_within == block - 1:
                 break
-            n_within = min(n_within + max(1, block // STEPS_OF_A_BLOCK), block - 1)
+            missing = (axis.of(point) - axis.limit) / apart * block  # steps, if switching cost nothing
+            n_within = min(n_within + max(int(np.ceil(missing)), 1), block - 1)
         if axis.of(point) > axis.limit * (1 + 1e-9):
             point = within
         if axis.other(point) - best <= SWITCHING * abs(best) or block >= LONGEST_BLOCK:

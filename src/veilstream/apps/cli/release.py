@@ -26,6 +26,7 @@ veil release policy.veil walk.gpx > shared.csv
 veil release policy.veil geolife/016 --format jsonl > shared.jsonl
 veil release policy.veil --columns stream=who,time=when < true.csv > shared.csv
 tail -f readings.jsonl | veil release policy.veil --ceiling 20
+veil release policy.veil walk.gpx --format gpx > shared.gpx
 veil release family.veil walk.gpx --audience public.veil > public.csv     without --audience: the family's, same draw
 Without a SOURCE standard input is released line by line as it comes; - reads it to its end first, as veil fit does.
 The same step again gets the same release, also in a later run: the store beside the policy remembers.
@@ -47,7 +48,7 @@ def release(
         ),
     ],
 ) -> Answer:
-    """Read true readings, write releases to standard output: one line a step, as CSV or JSON lines."""
+    """Read true readings, write releases to standard output: one line a step, as CSV or JSON lines, or a GPX file."""
     from veilstream.control.uniforms import uniforms
     from veilstream.gateway import pipe
     from veilstream.gateway.core import Core
@@ -77,6 +78,7 @@ def release(
             sink.begin(auto if form == "auto" else form)  # type: ignore[arg-type]
             for batch in batches(readings, space):
                 sink.write([pipe.settled(core, batch)])
+            sink.end()
         found = account(core, sink)
 
     def show() -> None:

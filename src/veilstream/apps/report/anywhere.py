@@ -81,7 +81,7 @@ def example(found: Assessment, policy: Framed, seed: int) -> dict[str, Any] | No
     data, lattice = found.data.replay, policy.lattice
     if data is None or data.points is None:
         return None
-    cells = np.unique(lattice.encode(lattice.places(lattice.nearest(data.states))), return_inverse=True)[1].ravel()
+    cells = np.unique(lattice.packed(lattice.nearest(data.states)), return_inverse=True)[1].ravel()
     steps = example_steps(found.artefact.period_s)
     which, at = liveliest([cells[rows] for rows in data.streams], steps)
     rows, rng = data.streams[which], np.random.default_rng(seed)

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilstream.apps.report import words
 from veilstream.apps.report.content import Content, facts, table_head, table_rows
@@ -205,7 +206,7 @@ def payload(content: Content) -> dict[str, Any]:
         "places": None if places is None else _r(places),
         "near": None if near is None else near.tolist(),
         "values": states is not None and not states.is_map,  # the low ones stand at the bottom
-        "shown": None if states is None or points is None else _shown(states, points),
+        "shown": None if states is None or points is None else _shown(states, points, content.artefact.cost.lies_at),
         "true": content.path.tolist(),
         "sampled": content.spec.shareable,
         "curve": {"d": _r(D), "l": _r(L), "x": _r(grid), "low": _r(lower_curve(content.solutions, grid))},
@@ -230,11 +231,13 @@ def payload(content: Content) -> dict[str, Any]:
     }
 
 
-def _shown(states: StateSpace, points: StateSpace) -> dict[str, Any]:
+def _shown(states: StateSpace, points: StateSpace, at: NDArray[np.int64]) -> dict[str, Any]:
     """The public points: what to call each, where it is, and the state it lies at."""
-    where = _r(east_north_km(states, points)) if states.is_map else None
-    names = [str(k) for k in range(len(points))] if states.is_map else points.names
-    return {"names": names, "places": where, "at": states.encode(points.coordinates).tolist()}
+    where = None
+    if states.is_map:
+        where = _r(east_north_km(states, points) if points.is_map else east_north_km(states)[at])
+    names = [str(k) for k in range(len(points))] if points.is_map else points.names
+    return {"names": names, "places": where, "at": at.tolist(), "zones": states.is_map and not points.is_map}
 
 
 def _found(content: Content) -> tuple[Array, Array]:

@@ -180,7 +180,7 @@ def solution(one: Solution, seed: int = 0) -> Figure:
     states, names = art.states, tuple(map(str, range(chain.n_symbols)))
     if states is not None:
         names = states.names
-        y = y if art.points is None else np.where(y < 0, -1, states.encode(art.points.coordinates)[y])
+        y = y if art.points is None else np.where(y < 0, -1, art.cost.lies_at[y])
     draw_traces(right, x[0], y, tuple(_short(names)), (art.period_s or 0.0) / 3600 or 1.0)
     right.set_xlabel("hours" if art.period_s else "steps")
     right.set_title("Drawn from the chain", loc="left", fontsize=11)

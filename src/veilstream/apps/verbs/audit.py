@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from veilstream.audit.assemble import audit_artefact
+from veilstream.audit.audiences import Audiences, audit_audiences
 from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.verdict import Assessment
@@ -28,7 +29,7 @@ def audit(
     spec: AuditSpec | None = None,
     progress: Progress | bool | None = None,
     **options: Any,
-) -> Assessment:
+) -> Assessment | Audiences:
     """What an adversary learns from the releases, on data drawn from the chain and on recorded data.
 
     policy is a `Solution`, an `Artefact` or the path of a policy file; data what `fit` takes, read and encoded as the
@@ -47,16 +48,21 @@ def audit(
 
     CHOICES
 
-    The `Assessment` has `.words`, `.stands`, `.warnings` and `.to_json()`.
+    The `Assessment` has `.words`, `.stands`, `.warnings` and `.to_json()`, and so have the `Audiences` that come of a
+    policy behind another: what each audience learns, and all of them together.
     """
     artefact = artefact_of(policy, "no policy file {!r}; make one with veil solve MODEL -o policy.veil")
     spec = replace(spec or AuditSpec(), **options)
-    for library in () if spec.quick or isinstance(artefact.policy, Framed) else ("jax", "optax"):
+    none = spec.quick or artefact.finer is not None or isinstance(artefact.policy, Framed)
+    for library in () if none else ("jax", "optax"):
         need(library, "deep", "; or `quick=True`, which trains no network")
     given = None
     if data is not None:
-        given = Recorded.of(artefact, read_as_fitted(artefact.provenance, data, spec), recording)
+        person = artefact.person
+        given = Recorded.of(person, read_as_fitted(person.provenance, data, spec), recording)
     with watching("auditing", progress) as tell:
+        if artefact.finer is not None:
+            return audit_audiences(artefact, given, spec, progress=tell)
         return audit_artefact(artefact, given, spec, progress=tell)
 
 

@@ -1,16 +1,18 @@
 """`vs.report`: one page about a policy that a person can open, read and print."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from veilstream.apps.report import anywhere
+from veilstream.apps.report import anywhere, audiences
 from veilstream.apps.report.content import Content, collect
 from veilstream.apps.report.page import render
 from veilstream.apps.report.words import verdict
 from veilstream.apps.specs import ReportSpec
 from veilstream.audit.assemble import audit_artefact
+from veilstream.audit.audiences import Audiences, audit_audiences
 from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.verdict import Assessment
@@ -39,19 +41,19 @@ class Report(Shown):
     path: Path
     size: int  # bytes
     private: bool
-    content: Content | Assessment  # an assessment where nobody's chain is behind the policy
+    content: Content | Assessment | Audiences  # an assessment where nobody's chain is behind the policy
 
     @property
     def verdict(self) -> str:
         """Every limit on later data first, then what is revealed."""
-        if isinstance(self.content, Assessment):
+        if not isinstance(self.content, Content):
             return self.content.words
         limits = [check.words for check in self.content.limits]
         return " ".join([*limits, *self.content.changed, verdict(self.content)[0]])
 
     def to_json(self) -> dict[str, Any]:
         page = {"report": str(self.path), "bytes": self.size, "private": self.private}
-        if isinstance(self.content, Assessment):
+        if not isinstance(self.content, Content):
             return {**page, **self.content.to_json()}
         content, own = self.content, self.content.own
         return {
@@ -86,7 +88,8 @@ def report(
     """Write one self-contained page: what the policy reveals, what it costs, and how sure that is.
 
     policy is a `Solution`, an `Artefact` or the path of a policy file; data what `fit` takes. A page with data shows
-    recorded traces and is PRIVATE; shareable draws its traces from the chain instead.
+    recorded traces and is PRIVATE; shareable draws its traces from the chain instead. Of a policy behind another it is
+    about all audiences.
 
         >>> import tempfile, veilstream as vs
         >>> solution = vs.solve("builtin:binary", avg=0.1)
@@ -110,17 +113,22 @@ def report(
     for library in ("jax", "optax") if spec.audit == "full" else ():
         need(library, "deep", "; or `audit='quick'`, which trains no network")
     with watching("report", progress) as tell:
-        given = Recorded.nothing(artefact)
+        given, person = Recorded.nothing(artefact), artefact.person
         if data is not None:
-            given = Recorded.of(artefact, read_as_fitted(artefact.provenance, data, spec))
-        if isinstance(artefact.policy, Framed):
+            given = Recorded.of(person, read_as_fitted(person.provenance, data, spec))
+        content: Content | Assessment | Audiences
+        if artefact.finer is not None:
+            own = Recorded.nothing(artefact) if spec.shareable else given
+            content = audit_audiences(artefact, own, AuditSpec(seed=spec.seed), tell)
+        elif isinstance(artefact.policy, Framed):
             given = replace(Recorded.nothing(artefact), later=given.later) if spec.shareable else given
-            content: Content | Assessment = audit_artefact(artefact, given, AuditSpec(seed=spec.seed), progress=tell)
+            content = audit_artefact(artefact, given, AuditSpec(seed=spec.seed), progress=tell)
         else:
             content = collect(artefact, given, spec, tell)
-    drawn = anywhere.render(content, spec) if isinstance(content, Assessment) else render(content)
+    drawn = render(content) if isinstance(content, Content) else RENDER[type(content)](content, spec)
     write(path, page := drawn.encode())
     return Report(path, len(page), not spec.shareable, content)
 
 
+RENDER: dict[type, Callable[..., str]] = {Assessment: anywhere.render, Audiences: audiences.render}
 documented(report, ReportSpec)

@@ -22,7 +22,7 @@ function drawn() {
   }
   node(svg, "polyline", { class: "read", points: data.read.map(([x, y]) => `${X(x)},${Y(y)}`).join(" ") });
   for (const [x, y] of data.read) node(svg, "circle", { class: "dot-read", cx: X(x), cy: Y(y), r: 2.2 });
-  const bar = ticks(wide / 2, 2)[1];
+  const bar = ticks(wide / 2, 4)[1];
   node(svg, "line", { class: "axis", x1: 8, x2: 8 + bar * scale, y1: height - 8, y2: height - 8 });
   node(svg, "text", { class: "soft halo", x: 8, y: height - 14 }, `${bar} ${data.unit}`);
 }

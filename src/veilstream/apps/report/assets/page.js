@@ -262,7 +262,7 @@
     const box = document.getElementById("channel"), room = Math.max(280, box.clientWidth) - left - 6;
     const cell = Math.min(30, room / Math.max(n, nY)), side = cell * n, across = cell * nY;
     // public points of a map stand in the order of the places they lie at, and are called by these
-    const onMap = data.shown && data.places, order = shown.map((_, y) => y);
+    const onMap = data.shown && data.places && !data.shown.zones, order = shown.map((_, y) => y);
     if (onMap) order.sort((a, b) => points.at[a] - points.at[b]);
     const called = order.map((y) => (onMap ? names[points.at[y]] : shown[y]));
     const foot = 14 + 0.9 * widest(called);
