@@ -86,6 +86,16 @@ def test_measures_of_one_release_are_qifs():
     )
 
 
+def test_a_channel_of_qif_is_a_policy_that_can_be_judged():
+    channel = np.asarray(qif.mechanism.d_privacy.randomized_response(2, 1.0))
+    [row] = vs.judge(
+        "builtin:binary", mechanism=[vs.Controller.of_table(channel)], certify_seconds=0.2, streams=40, steps=90
+    ).rows
+    assert row.error.value == pytest.approx(channel[0, 1])
+    assert row.epsilon.step == pytest.approx(1.0)
+    assert row.floor <= row.ours.leakage.value <= row.leakage.high
+
+
 def test_the_estimation_error_is_privkits_adversary_error_on_the_same_traces(city):
     """Its AdversaryError: metres along a great circle of a ball of 6371.009 km, from true to guessed points."""
     chain, policy = city.chain, vs.Controller.of_table(channel(city, 2.0)[city.chain.symbols])

@@ -95,15 +95,17 @@ def _smooth(chain: MarkovChain, traces: Traces, prior: Array, post: Array) -> Ar
 def _viterbi(chain: MarkovChain, traces: Traces, likelihood: Array) -> Ints:
     with np.errstate(divide="ignore"):
         log_a, log_b = np.log2(likelihood), np.log2(chain.initial_at(traces.first))
-        log_P = np.log2([chain.at(phase).transition for phase in range(chain.phases)])
+        log_P = np.log2([chain.at(phase).transition.T for phase in range(chain.phases)])  # F x z' x z
     streams, steps = traces.y.shape
     came_from = np.zeros(likelihood.shape, np.int32)
     score = log_b + log_a[:, 0]  # streams x Z; a stream that has ended keeps its last
     for t in range(1, steps):
         n = traces.active(t)
-        reach = score[:n, :, None] + log_P[chain.phase(traces.first[:n] + t - 1)]  # n x z x z'
-        came_from[:n, t] = reach.argmax(1)
-        score[:n] = reach.max(1) + log_a[:n, t]
+        moves = log_P[0] if chain.phases == 1 else log_P[chain.phase(traces.first[:n] + t - 1)]
+        reach = score[:n, None] + moves  # n x z' x z: the maximum is along the axis that lies together in memory
+        best = reach.argmax(-1)
+        came_from[:n, t] = best
+        score[:n] = np.take_along_axis(reach, best[..., None], -1)[..., 0] + log_a[:n, t]
     if not np.isfinite(score.max(-1)).all():
         raise ImpossibleObservation("no path of the chain explains the releases seen")
     path = np.zeros((streams, steps), np.int64)

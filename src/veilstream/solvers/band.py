@@ -12,8 +12,10 @@ theta(s,z) for the sum of each row it falls apart into the releases:
     theta   <- theta - log sum_y a_s(y|z)                                                    dual ascent
 
 Raising every theta raises all rows alike, and each by no more than that: the ascent does not overshoot. Without a limit
-nothing is cut and one step is exact. All this goes on inside the sweeps of `sweep`, one step of each; what is found is
-cut to a band that its rows can fill, so that it keeps epsilon wherever the sweeps had come to.
+nothing is cut and one step is exact. This goes on inside the sweeps of `sweep`, whose potential, law and output model
+come from rows that are cut to the band and sum to 1: so epsilon is kept wherever the sweeps had come to. Sticky chains
+set the rest: with the law mu(z|s) alone, bands of states that are hardly ever there jump, and the potential with them
+(the city at epsilon 2 and above 1 bit/km did not settle), so it is mixed with a little of the uniform law.
 """
 
 from dataclasses import dataclass
@@ -39,7 +41,7 @@ class Banded(Tables):
 
 
 class BandSweep(Sweep):
-    """The recursion with a band for each memory and release. Every array S x Y x Z is made."""
+    """The recursion with a band for each memory and release. Arrays are S x Y x Z: for chains that are not large."""
 
     epsilon: float  # nats; set where it is made
 

@@ -32,6 +32,7 @@ ABOVE = 4.0  # times the weight: where runs begin that are followed down to it
 LEAST_GROWTH = 2e-4  # relative: a memory that gains less is the last
 SPREAD = 1e-3  # of the uniform law, in the output model of a policy to go on from
 MOST_BANDED = 300  # sweeps within a band
+LARGEST_BANDED = 30_000  # numbers in a table S x Y x Z of it: a larger memory is left out, or it takes many minutes
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ class CausalBA(Solver):
             cost = problem.cost(np.array([weight]))
             alone = Sweep(problem, cost, window(Y, 0), 0, self.look_ahead)
             starts = [] if known else [(alone, alone.start(np.full((1, 1, Y), 1 / Y)))]
-            for sweep, tables in [*starts, point.warm] if point.warm else starts:
+            fits = point.warm and len(point.warm[0].automaton) * problem.distortion.size <= LARGEST_BANDED
+            for sweep, tables in [*starts, point.warm] if known or fits else starts:
                 band = BandSweep(problem, cost, sweep.automaton, sweep.window, self.look_ahead)
                 band.epsilon = self.epsilon
                 runs = Runs(band, tables if known else band.begin(tables), self.tolerance, warm=True)
