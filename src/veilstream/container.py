@@ -76,8 +76,9 @@ def unpack(path: Path, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any
         raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
     length = int.from_bytes(data[:8], "little")
     if data[8:9] != b"{":  # as the header of every good file begins
-        foreign = _FOREIGN.get(data[:2], "empty" if not data else "truncated" if len(data) < 9 else "something else")
-        raise InputError(f"{name}: {foreign}, not a .veil file; it was not opened")
+        foreign = _FOREIGN.get(data[:2], "empty" if not data else "truncated" if len(data) < 9 else "")
+        said = f"{foreign}, not a .veil file" if foreign else "not a .veil file; veil fit makes one of data"
+        raise InputError(f"{name}: {said}; it was not opened")
     if length > MAX_HEADER:
         raise InputError(f"{name}: its header claims {length:,} bytes; at most {MAX_HEADER:,}")
     try:

@@ -176,6 +176,11 @@ def test_without_a_terminal_progress_is_a_line_a_minute(capsys):
     for done in (0.9, 0.0, 0.5):  # the proof begins at 601 s and is timed by itself
         tell(done, "proof")
     assert capsys.readouterr().err.splitlines()[1:] == ["solving: proof, 50% after 12 min, about 2 min left"]
+    now = iter([0.0, 600.0, 601.0, 665.0, 666.0])
+    tell = Minutes("solving", clock=lambda: next(now))
+    for done in (0.9, 0.8, 0.05, 0.06):  # nothing is foretold from a piece that has just begun
+        tell(done, "proof")
+    assert capsys.readouterr().err.splitlines()[1:] == ["solving: proof, 5% after 11 min"]
 
 
 def test_a_limit_may_name_a_stop_by_the_number_that_plots_show():

@@ -1,20 +1,14 @@
 """The page of a judgement in a real browser: it fits, it can be read by everybody, nothing is asked for."""
 
-import json
-
 import pytest
 
 import axe
 import veilstream as vs
-from browser import chromium
+from browser import CUT, FITS, chromium, stays_here
 from veilstream.apps.report.judged import page
 from veilstream.data.synthetic import city
 
 pytestmark = pytest.mark.browser
-FITS = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-CUT = """return [...document.querySelectorAll(".chart text")].filter(t => {
-  const a = t.getBoundingClientRect(), b = t.ownerSVGElement.getBoundingClientRect();
-  return a.left < b.left - 1 || a.right > b.right + 1}).map(t => t.textContent)"""
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +35,7 @@ def test_it_fits_its_window(browser, width):
 
 
 def test_nothing_leaves_the_page_and_no_error(browser):
-    asked = [json.loads(e["message"])["message"] for e in browser.get_log("performance")]
-    urls = [m["params"]["request"]["url"] for m in asked if m["method"] == "Network.requestWillBeSent"]
-    assert all(u.startswith(("file:", "data:")) for u in urls)
-    assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+    assert stays_here(browser)
 
 
 def test_axe_finds_nothing_serious(browser):

@@ -80,6 +80,13 @@ def test_an_audit_stands_and_a_wrong_hour_costs_the_adversary(solved):
     assert -np.log2(right.filter[mask]).mean() < -np.log2(wrong.filter[mask]).mean()
 
 
+def test_streams_begin_all_around_a_clock_that_has_more_steps_than_there_are_streams():
+    chain = cyclic(60, 2)
+    policy = cycle((vs.Controller.of_table(np.eye(2)),) * 60).made_for(chain)
+    data = sampled(chain, policy, 2, 12)
+    assert list(data.first) == list(range(0, 60, 5))
+
+
 @pytest.mark.slow
 def test_the_report_draws_one_day(solved, tmp_path):
     error, bits = by_the_hour(solved.problem, solved.policy)

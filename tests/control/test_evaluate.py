@@ -64,3 +64,13 @@ def test_what_a_few_streams_alone_have_seen_says_nothing_of_the_rest():
     with_rare, without = (controlled((y + off[:, 0])[:, None], v) for v in (np.hstack([off, rare]), off))
     assert with_rare[0] == pytest.approx(without[0], abs=1e-3) and with_rare[1] == pytest.approx(without[1], rel=0.1)
     assert without[0][0] == pytest.approx(1, abs=5 * without[1][0]) and without[1][0] < 0.003
+
+
+def test_a_clock_of_more_steps_than_streams_is_seen_all_around():
+    """The truth, shown: half of a round of 40 steps tells H(0.02) bits each, half of it one bit."""
+    still, tossed = np.array([[0.98, 0.02], [0.02, 0.98]]), np.full((2, 2), 0.5)
+    chain = vs.MarkovChain([still] * 20 + [tossed] * 20, clock=Clock("steps", 40))
+    policy = vs.Controller.of_table(np.stack([np.eye(2)] * 2), 1).made_for(chain)
+    problem = vs.Problem(chain, 1 - np.eye(2), vs.Average(weight=1.0))
+    found = vs.evaluate(problem, policy, steps=10, streams=16, burn_in=3)
+    assert found.leakage == pytest.approx(rates(problem, policy).leakage, abs=0.03)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from veilstream.control.feedback import Feedback
-from veilstream.control.frame import LAWS, MOVING, Frame
+from veilstream.control.frame import EXACT, LAWS, MOVING, Frame
 from veilstream.control.frame_ladder import FrameLadder
 from veilstream.control.frame_mechanism import FrameMechanism
 from veilstream.control.offsets import Offsets, distance
@@ -63,7 +63,7 @@ def law(frame, memory, y):
 def rate(frame, memory, v, u=None):
     """r(v) of a move that names no place, from the formula alone; u: of the truth, whose own rate moves near it have
     where it lies beyond the tables."""
-    at, beyond = frame.known(memory), lambda x: x is not None and np.abs(x).max() > 2 * frame.offsets.reach
+    at, beyond = frame.known(memory), lambda x: x is not None and np.abs(x).max() > 2**EXACT * frame.offsets.reach
     again, v = v, u if beyond(u) else v
     if at.place[0] >= 0:
         return frame.places.leave * one(frame, LAWS - 1, v)

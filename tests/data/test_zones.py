@@ -93,4 +93,7 @@ def test_neighbours_get_names_drawn_from_the_familys_releases_and_nothing_else(t
     assert home.owns(next(iter(sent)))
     [zone] = [t for t in trackers if "state_topic" in t]
     assert sent[zone["state_topic"]] == told[-1]["released"].encode() and zone["payload_not_home"] == "away"
+    state = json.loads(sent[zone["json_attributes_topic"]])
+    assert state["zones"]["in_zones"] == [z for z in [told[-1]["released"]] if z != "away"] and set(state) == {
+        "zones", "bits"}  # fmt: skip
     core.close()

@@ -169,6 +169,8 @@ def test_the_family_sees_a_tracker_and_the_neighbours_a_zone_of_one_phone(tmp_pa
             said = {"away": "not_home"}.get(name, name)
             zones.add(said)
             wait_until(lambda said=said: home.states.get(zone, {}).get("state") == said, what=said)
+            inside = [] if name == "away" else [name]
+            wait_until(lambda inside=inside: home.states[zone]["attributes"].get("in_zones") == inside)
             at = shown(last["family/erin/phone"])
             wait_until(lambda at=at: home.place(fine) == at)
     client.end()

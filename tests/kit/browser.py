@@ -1,10 +1,15 @@
 """A headless Chromium for the tests of pages, or a skip that says why not."""
 
+import json
 import shutil
 from contextlib import contextmanager
 
 import pytest
 
+FITS = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+CUT = """return [...document.querySelectorAll("svg text")].filter(t => {
+  const a = t.getBoundingClientRect(), b = t.ownerSVGElement.getBoundingClientRect();
+  return a.left < b.left - 1 || a.right > b.right + 1}).map(t => t.textContent)"""  # labels that leave their figure
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless",
@@ -40,3 +45,11 @@ def chromium(folder):
         yield browser
     finally:
         browser.quit()
+
+
+def stays_here(browser) -> bool:
+    """Whether nothing was asked for but files and what is in them, and nothing went wrong."""
+    asked = [json.loads(e["message"])["message"] for e in browser.get_log("performance")]
+    urls = [m["params"]["request"]["url"] for m in asked if m["method"] == "Network.requestWillBeSent"]
+    wrong = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+    return not wrong and all(u.startswith(("file:", "data:")) for u in urls)

@@ -26,11 +26,11 @@ from veilstream.audit.measures import Measure, measure, per_trace
 from veilstream.audit.source import Recorded
 from veilstream.audit.spec import AuditSpec
 from veilstream.audit.traces import Ints, Traces, release, sampled
-from veilstream.audit.verdict import exceeds, pm
+from veilstream.audit.verdict import Checked, exceeds, pm
 from veilstream.control.accountant import Accountant
 from veilstream.control.cascade import Behind, BehindFilter, Finer
 from veilstream.control.controller import Controller
-from veilstream.control.limit_check import LimitCheck, Verdict, limits_json, weakest
+from veilstream.control.limit_check import LimitCheck, limits_json
 from veilstream.control.loop import Seen, replay
 from veilstream.control.mechanism import Mechanism
 from veilstream.control.policy import Policy
@@ -39,7 +39,7 @@ from veilstream.model.chain import MarkovChain
 from veilstream.model.information import Array, entropy
 from veilstream.model.interval import Interval, ratio_interval
 from veilstream.model.problem import Problem
-from veilstream.shown import Progress, Rows, Shown, within
+from veilstream.shown import Progress, Rows, within
 from veilstream.solvers.behind import best_from_truth
 from veilstream.solvers.solution import Level, Point
 from veilstream.solvers.warnings import about_data, limits_of
@@ -75,19 +75,14 @@ class Onlooker:
     now: Sequence[Interval] = ()  # of an audience: bits about now of releases that are late, in the order of delays
 
     def to_json(self) -> dict[str, Any]:
-        own = {
-            "name": self.name,
-            "distortion": self.error,
-            "unit": self.unit,
-            "leakage": self.leakage,
-            "level": self.level,
-        }
+        own = {"name": self.name, "distortion": self.error, "unit": self.unit}
+        own |= {"leakage": self.leakage, "level": self.level}
         now = {"about_now": [one.to_json() for one in self.now]} if self.now else {}
         return own | now | {name: one.to_json() for name, one in self.learnt.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Audiences(Shown):
+class Audiences(Checked):
     """What an audit of a policy behind another finds: `.rows`, `.words`, `.stands`, `.to_json()`.
 
     >>> import veilstream as vs
@@ -122,22 +117,14 @@ class Audiences(Shown):
         return limits_of(self.artefact, None if later is None else later.figures)
 
     @property
-    def contradictions(self) -> list[str]:
+    def contradictions(self) -> tuple[str, ...]:
         """Each audience that learns more on data drawn from the chain than was computed."""
-        return [
+        return tuple(
             f"{row.name} learns {pm(row.learnt['chain'].bits)} bits per step, computed {row.leakage:.4f}"
             for row in self.rows
             if row.leakage is not None
             and exceeds(row.learnt["chain"].bits, row.leakage + row.startup_bits / self.steps)
-        ]
-
-    @property
-    def stands(self) -> bool:
-        return not self.contradictions
-
-    @property
-    def fails(self) -> bool:
-        return not self.stands or weakest(self.limits) is Verdict.BROKEN
+        )
 
     @cached_property
     def words(self) -> str:
@@ -161,7 +148,7 @@ class Audiences(Shown):
         lines.append(
             f"Any of them together learn what the finest of them learns alone ({Level.PROVED}): on {data} all learn "
             f"{pm(one)} bits per step, the finest alone {pm(first)}. From a draw for each, as accurate, they would "
-            f"learn {pm(each)}: {pm(more)} bits more, {more.value / least:.1%}."
+            f"learn {pm(each)}: {pm(more)} bits more, {round(more.value / least, 3) + 0.0:.1%}."
         )
         return "\n".join(lines)
 
@@ -174,7 +161,7 @@ class Audiences(Shown):
     def to_json(self) -> dict[str, Any]:
         return {
             "stands": self.stands,
-            "contradictions": self.contradictions,
+            "contradictions": list(self.contradictions),
             "warnings": list(self.warnings),
             "verdict": self.words,
             "audiences": [row.to_json() for row in self.rows],
@@ -273,27 +260,14 @@ class Cascade:
 
     def rows(self) -> list[Onlooker]:
         """The onlookers with what is computed of them."""
-        own = Point.of(self.truth(0), self.policies[0])
+        own, units = Point.of(self.truth(0), self.policies[0]), [file.unit for file in self.files]
         most = float(entropy(self.finers[0].chain.initial))
-        rows = [
-            Onlooker(
-                "audience 1",
-                own.distortion,
-                self.files[0].unit,
-                own.leakage,
-                str(own.level),
-                own.startup_bits or most,
-                {},
-            )
-        ]
+        once = own.startup_bits or most
+        rows = [Onlooker("audience 1", own.distortion, units[0], own.leakage, str(own.level), once, {})]
         for k, run in enumerate(self.runs, 1):
-            d = self.truth(k).distortion
-            found, once = run.rates(d), run.startup_bits(d)
-            once = most if once is None else max(once, 0.0)
-            name = f"audience {k + 1}"
-            rows.append(
-                Onlooker(name, found.distortion, self.files[k].unit, found.leakage, str(Level.COMPUTED), once, {})
-            )
+            found, early = run.rates(d := self.truth(k).distortion), run.startup_bits(d)
+            once, level = most if early is None else max(early, 0.0), str(Level.COMPUTED)
+            rows.append(Onlooker(f"audience {k + 1}", found.distortion, units[k], found.leakage, level, once, {}))
         together = replace(rows[0], name=ONE, error=None, level=str(Level.PROVED))
         none = Onlooker(NOTHING, None, "", 0.0, str(Level.COMPUTED), 0.0, {})
         return [*rows, together, Onlooker(EACH, None, "", None, str(Level.ESTIMATED), 0.0, {}), none]

@@ -73,8 +73,12 @@ class Judged:
 
     @property
     def times(self) -> float | None:
-        """What it reveals, of what any mechanism of its error must; None where that is next to nothing."""
-        return self.leakage.value / self.floor if self.floor is not None and self.floor > LEAST_FLOOR else None
+        """What it reveals, of what ours does at its error; None where that is next to nothing.
+
+        Not of the floor: a bound that is not close would make any mechanism look worse.
+        """
+        enough = None if self.ours is None else self.ours.leakage.value
+        return self.leakage.value / enough if enough is not None and enough > LEAST_FLOOR else None
 
     def to_json(self) -> dict[str, Any]:
         own = {k: getattr(self, k) for k in ("name", "setting", "label", "what", "source", "level", "draws")}
@@ -118,17 +122,26 @@ class Judgement(Shown):
 
     @property
     def headline(self) -> str:
-        """How many times what is needed they reveal."""
+        """How many times what is enough they reveal."""
         seen = [(row.times, row.label) for row in self.rows if row.times is not None]
         if not seen:
-            return "No mechanism here has a floor to be compared with."
+            return "No mechanism here has one of ours to be compared with."
         (least, best), (most, worst) = min(seen), max(seen)
         if len(seen) == 1:
-            return f"{best} reveals {least:.1f} times what any mechanism of its error must."
+            return f"{best} reveals {least:.1f} times{self._sure} what is enough for its error."
         return (
-            f"{len(seen)} mechanisms reveal {least:.1f} ({best}) to {most:.0f} times ({worst}) what any mechanism of "
-            "their error must."
+            f"{len(seen)} mechanisms reveal {least:.1f} ({best}) to {most:.0f} times ({worst}) what is enough for "
+            "their error."
         )
+
+    @property
+    def _sure(self) -> str:
+        """The interval of that number, where the one mechanism is known from data alone."""
+        row = next(row for row in self.rows if row.times is not None)
+        if row.files is None or row.times is None or not np.isfinite(row.leakage.low):
+            return ""
+        low, high = (row.times * v / row.leakage.value for v in (row.leakage.low, row.leakage.high))
+        return f" [{low:.1f}, {high:.1f}]"
 
     @property
     def words(self) -> str:
@@ -167,7 +180,7 @@ def sentence(row: Judged, thing: str) -> str:
     said += f"; the {thing} is identified in {f.vulnerability.value:.0%} of steps ({f.prior:.0%} without any release)"
     if row.files is not None:
         seen = row.files
-        said += f"; by an adversary who learned from other traces ({counted(seen.traces, 'trace')}, {row.level})"
+        said += f"; by an adversary who learned from other stretches ({seen.traces:,} in all, {row.level})"
         if seen.identified is not None:
             said += f", who tells whose trace it is in {seen.identified.value:.0%} of {seen.streams}"
     return said + "."

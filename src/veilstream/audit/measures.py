@@ -201,7 +201,7 @@ class Guess:
         drawn = sampled(chain, policy, steps, streams, seed)
         guess = infer(chain, policy, drawn, whole=False).filter.argmax(-1)
         x, usual = chain.symbols[drawn.z], commonest(chain)
-        step = np.arange(streams)[:, None] + np.arange(steps)  # of the clock: streams begin at every hour
+        step = drawn.first[:, None] + np.arange(steps)
         hits, blind = ((g == x)[:, work.burn_in :].mean(1) for g in (guess, usual[step % len(usual)]))
         return cls(float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(len(hits))), float(blind.mean()))
 

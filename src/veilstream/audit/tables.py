@@ -118,7 +118,8 @@ def _against(found: Assessment) -> Sheet:
 
 WHO_SEES = (
     "Bits: per step, in the long run of the fitted chain and as measured on the data of the table, with 95 % intervals "
-    "over traces; for a coarser audience the long run's is what its releases say of the finer ones, an upper bound. "
+    "over traces; audience 1 sees the finest releases, each next one those made behind them; for a coarser one the "
+    "long run's is what its releases say of the finer ones, an upper bound. "
     "Identified: the exact adversary's first guess at release is right; off: its best guess, from the true state."
 )
 

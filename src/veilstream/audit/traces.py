@@ -108,7 +108,7 @@ def release(
 
 
 def sampled(chain: MarkovChain, policy: Policy, steps: int, streams: int, seed: int = 0) -> Traces:
-    """Data drawn from the chain itself: here the model is the truth. With a clock, streams begin at every hour."""
+    """Data drawn from the chain itself: here the model is the truth. With a clock, streams begin all around it."""
     rng = np.random.default_rng(seed)
-    first = np.arange(streams) % len(chain.around)
+    first = chain.clock.spread(streams)
     return release(policy, list(chain.sample(steps, streams, rng, first)), seed=rng, first=first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,8 +59,29 @@ class Audited:
         return {**own, "settings": [s.to_json() for s in self.settings]}
 
 
+class Checked(Shown):
+    """Claims held against data drawn from the chain, and limits against later data."""
+
+    @property
+    @abstractmethod
+    def contradictions(self) -> tuple[str, ...]: ...
+
+    @property
+    @abstractmethod
+    def limits(self) -> list[LimitCheck]: ...
+
+    @property
+    def stands(self) -> bool:
+        return not self.contradictions
+
+    @property
+    def fails(self) -> bool:
+        """Whether the claim is contradicted, or a limit broken on later data."""
+        return not self.stands or weakest(self.limits) is Verdict.BROKEN
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Assessment(Shown):
+class Assessment(Checked):
     """What a file claims, what was found, and whether the one stands against the other.
 
         >>> import veilstream as vs
@@ -119,15 +141,6 @@ class Assessment(Shown):
         if seen.broken:
             found.append(f"{seen.broken} releases break the limit at every step")
         return tuple(found)
-
-    @property
-    def stands(self) -> bool:
-        return not self.contradictions
-
-    @property
-    def fails(self) -> bool:
-        """Whether the claim is contradicted, or a limit broken on later data."""
-        return not self.stands or weakest(self.limits) is Verdict.BROKEN
 
     @cached_property
     def words(self) -> str:

@@ -83,7 +83,7 @@ def evaluate(
     belief = BeliefFilter(chain, view, table)
     mechanism, hours = Mechanism(policy, meter=belief, sighted=False), np.arange(len(chain.around))
     cost = None if table is None else (table.table * problem.distortion).sum(-1)  # of each memory and state
-    first = hours[np.arange(streams) % len(hours)]  # every hour in turn
+    first = chain.clock.spread(streams)
     sums = np.zeros((2, streams))  # bits and distortion after the burn-in
     off = np.zeros((2, streams, len(chain)))  # belief - its expectation, before and after the burn-in
     law = chain.initial_at(hours)  # of the streams that begin at each hour

@@ -42,6 +42,7 @@ NOWHERE = -1  # as a place
 _WAITS = np.array(WAITS)
 LEAST = 1e-300
 ROUNDED_KM = 2e-4  # what packing moves a reading and its release apart, at most
+EXACT = 2  # rings around whose cells the rate of every move is known; with 1, up to 7 % more bits on trips
 MOST_CELLS = 1 << 18  # weights held at once: what a processor keeps at hand
 ANYWHERE = MarkovChain(np.ones((1, 1)), name="anywhere")  # no chain is believed
 
@@ -207,9 +208,9 @@ class Frame(Policy, kind="frame"):
 
     @cached_property
     def _windows(self) -> NDArray[np.float64]:
-        """r(u - w) of near w by law and 2R - u, for u of at most 2R cells either way; and a law of ones."""
+        """r(u - w) of near w by law and TABLE - u, for u of at most TABLE = R 2^EXACT cells; and a law of ones."""
         o, reach = self.offsets, self.offsets.reach
-        rates = self.rates[:, o.index(-o.window(3 * reach))]
+        rates = self.rates[:, o.index(-o.window((2**EXACT + 1) * reach))]
         side = (2 * reach + 1,) * o.axes
         every = np.concatenate([rates, np.ones_like(rates[:1])])
         return np.lib.stride_tricks.sliding_window_view(every, side, tuple(range(1, o.axes + 1)))
@@ -229,7 +230,7 @@ class Frame(Policy, kind="frame"):
 
     @cached_property
     def _beyond(self) -> Array:
-        """beta(u) out to 2R cells."""
+        """beta(u) out to 2R cells; what is farther counts as the edge."""
         return np.asarray(self.values[self.offsets.index(self.offsets.window(2 * self.offsets.reach))])
 
     def free(self, at: At, v: Index, where: Index | int | None = None) -> Array:
@@ -241,13 +242,13 @@ class Frame(Policy, kind="frame"):
         return np.asarray(law * at.share)
 
     def _near(self, at: At, u: Index, where: Index) -> tuple[Array, Array]:
-        """r(u - w) of near w, k x n, and a factor of each row. The rates around what lies beyond 2R are all its own."""
-        reach, n = self.offsets.reach, len(self.offsets)
+        """r(u - w) of near w, k x n, and a factor of each row. The rates around what lies beyond the table are its."""
+        most, last = self.offsets.reach * 2**EXACT, len(self.offsets) - 1 + EXACT
 
         def window(law: Index | int, u: Index, where: Index) -> tuple[Array, Array]:
-            corner = np.minimum(np.maximum(2 * reach - u, 0), 4 * reach)
-            found = self._windows[(np.where(where > n, LAWS, law), *corner.T)]
-            return found.reshape(len(u), -1), np.where(where > n, self.rates[law, where], 1.0)
+            corner = np.minimum(np.maximum(most - u, 0), 2 * most)
+            found = self._windows[(np.where(where > last, LAWS, law), *corner.T)]
+            return found.reshape(len(u), -1), np.where(where > last, self.rates[law, where], 1.0)
 
         near, scale = window(at.law, u, where)
         if self.steer and (rows := (at.law == MOVING).nonzero()[0]).size:  # a share lies around the same move again
@@ -303,7 +304,8 @@ class Frame(Policy, kind="frame"):
         return np.where(far * self.spacing * (1 + WIDTH) > self.limit, np.inf, bits)
 
     def draw(self, at: At, x: Index, unseen: NDArray[np.bool_], uniform: Array) -> Index:
-        """The releases of k streams for these readings, packed; unseen: from the output law, without a look."""
+        """The releases of k streams for these readings, packed; unseen: without a look, from the output law of what is
+        near or hers."""
         most = max(1, MOST_CELLS // len(self.offsets))
         if len(x) > most:
             parts = [slice(i, i + most) for i in range(0, len(x), most)]

@@ -1,7 +1,7 @@
 """Home Assistant: MQTT discovery and the state of every stream, from releases alone.
 
     PREFIX/device_tracker/veil_ID/config    places: latitude, longitude, gps_accuracy
-                                            names of zones: the state is one of them
+                                            names of zones: in_zones, and for older ones the state
     PREFIX/sensor/veil_ID/config            values, with unit and device class
     PREFIX/sensor/veil_ID_bits/config       leaked bits so far, and the ceiling (diagnostic)
     PREFIX/veil/ID                          the state all of them read
@@ -36,6 +36,7 @@ CLASSES = {
     "volume": ("L", "mL", "m³"),
 }  # kinds of sensor and the units they may have; of others nothing is said
 PLACE, VALUE = "{{ value_json.place | tojson }}", "{{ value_json.value }}"
+ZONES = "{{ value_json.zones | tojson }}"
 BITS, LIMIT = "{{ value_json.bits.leaked_bits }}", "{{ value_json.bits | tojson }}"
 
 
@@ -73,12 +74,14 @@ class Home:
             out += self.announcement(key) if key in self._just_now else []
             space, at = self.spaces[key[0]], self._state_topic(key)
             out.append((key[1], at, encode(self.state(space, release))))
-            if space.says_zones:  # by itself: of a name that is no zone of its own it takes the whole message
+            if space.says_zones:  # by itself: older ones take the whole message for a name
                 out.append((key[1], f"{at}/zone", str(release.released).encode()))
         return out
 
     def state(self, space: Space, release: Release) -> dict[str, Any]:
         bits = {"leaked_bits": release.leaked_bits, "ceiling_bits": space.ceiling}
+        if space.says_zones:  # newer ones look at this list, and find a zone by its name
+            return {"zones": {"in_zones": [z for z in [release.released] if z != AWAY]}, "bits": bits}
         if release.lat is None:
             return {"value": release.released, "bits": bits}
         place = {"latitude": release.lat, "longitude": release.lon, "gps_accuracy": space.encoder.accuracy(release)}
@@ -95,6 +98,7 @@ class Home:
         at, own = self._state_topic(key), dict[str, Any]()
         if space.says_zones:
             kind, own = "device_tracker", {"state_topic": f"{at}/zone", "payload_not_home": AWAY, "source_type": "gps"}
+            own |= {"json_attributes_topic": at, "json_attributes_template": ZONES}
         elif space.points is not None and space.points.is_map:
             kind = "device_tracker"
             own = {"json_attributes_topic": at, "json_attributes_template": PLACE, "source_type": "gps"}

@@ -73,6 +73,10 @@ class Clock:
         assert steps is not None
         return self._phase_of(np.linspace(0.0, self._days * DAY_S, self._days * steps, endpoint=False))
 
+    def spread(self, n: int) -> Index:
+        """The first steps of n streams, all around: whatever they are run for, together they see every phase alike."""
+        return np.arange(n) * len(self.around) // n
+
     def phase(self, step: ArrayLike) -> Index:
         """The phase of each step, by its public number."""
         step = np.asarray(step, np.int64)

@@ -118,7 +118,8 @@ class Minutes:
         if now - self.last < self.every_s:
             return
         self.last = now
-        left = (now - self.began) * (1 - done) / done / 60 if done > 0 else None
+        timed = now - self.began >= self.every_s / 2  # less tells nothing of the rest
+        left = (now - self.began) * (1 - done) / done / 60 if done > 0 and timed else None
         rest = "" if left is None else ", less than a minute left" if left < 1 else f", about {left:.0f} min left"
         print(f"{self.title}: {what}, {done:.0%} after {(now - self.start) / 60:.0f} min{rest}", file=sys.stderr)
 

@@ -108,7 +108,7 @@ def of_files(
     model = fit_model(first, replace(fit, **PLAIN))  # type: ignore[arg-type]  # its own fields
     pairs = Aligned.of(model, first, second)
     utility, _ = utility_of(model)
-    notes = [*pairs.notes, *about_few(len(pairs.traces))]
+    notes = [*pairs.notes, *about_few(len(pairs.traces)), *about_data(model.artefact.provenance)]
     return utility, notes, [Judge(utility, spec).pairs(pairs, "released", "shows what is in the second file", progress)]
 
 
