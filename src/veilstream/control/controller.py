@@ -109,15 +109,8 @@ class Controller(Policy, kind="controller"):
         return place if self.turn is None else self.turn[place], s, self.automaton.group[s]
 
     def channel(self, memory: Memory) -> Array:
-        if self.n_memories == 1:
-            return np.broadcast_to(self._only, (*np.shape(memory), *self._only.shape))
         f, s, g = self._parts(memory)
         return normalised(self.output_model[f, s][..., None, :] * self.kernel[f, g])
-
-    @cached_property
-    def _only(self) -> Array:
-        """The channel of a policy without a memory."""
-        return normalised(self.output_model[0, 0] * self.kernel[0, 0])
 
     def update(self, memory: Memory, y: ArrayLike, channel: Array | None = None) -> Memory:
         if self.places == 1:

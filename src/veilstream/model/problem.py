@@ -40,9 +40,7 @@ def output_law(b: Array, a: Array) -> Array:
 def leakage(b: Array, a: Array) -> Array:
     """L(b,a) = sum m log2 a - sum p log2 p, bits; never below 0."""
     p = output_law(b, a)
-    alike = a.ndim == 3 and a.strides[0] == 0  # one channel for all streams: that of a policy without a memory
-    said = dot(b, xlog2(a[0], a[0]).sum(-1)[None]) if alike else xlog2(joint(b, a), a).sum((-2, -1))
-    bits: Array = np.maximum(said - xlog2(p, p).sum(-1), 0)
+    bits: Array = np.maximum(xlog2(joint(b, a), a).sum((-2, -1)) - xlog2(p, p).sum(-1), 0)
     return bits
 
 
