@@ -156,17 +156,10 @@ class Scheduler:
         before: the last steps of the jobs' streams; coarser: what audiences get, in the order of y.
         """
         for audience in self.audiences[name]:
-            space, mine, end = self.spaces[audience], list[Job](), 0
-            for job, last in zip(jobs, before, strict=True):
-                s, first, end = stream_of((audience, job.stream.name)), end, end + len(job.times)
-                new = [i for i, (step, _) in enumerate(job.times) if s.last_step is None or step > s.last_step]
-                if new:
-                    if s.last_step != last:
-                        space.absent(s, job.times[new[0]][0] if s.last_step is None else s.last_step + 1)
-                    mine.append(Job(s, s.last_step, [first + i for i in new], [job.times[i] for i in new]))
+            space = self.spaces[audience]
+            mine = self._jobs_behind(audience, jobs, before, stream_of)
             if not mine:
                 continue
-            mine.sort(key=Job.length)
             at = [place for job in mine for place in job.places]
             batch.streams += [job.stream for job in mine]
             released, rows, own = space.advance(mine, y[at], self._uniforms, self.serving.clock)
@@ -177,6 +170,18 @@ class Scheduler:
                 one[audience] = got
                 batch.told += [(job.stream, o.message) for o in got]
             self._draw_behind(audience, mine, [job.last for job in mine], own, those, batch, stream_of, find)
+
+    def _jobs_behind(self, audience: str, jobs: list[Job], before: list[int | None], stream_of: StreamOf) -> list[Job]:
+        """What an audience has not got yet of these jobs' steps, longest first; places count the finer releases."""
+        mine, end = list[Job](), 0
+        for job, last in zip(jobs, before, strict=True):
+            s, first, end = stream_of((audience, job.stream.name)), end, end + len(job.times)
+            new = [i for i, (step, _) in enumerate(job.times) if s.last_step is None or step > s.last_step]
+            if new:
+                if s.last_step != last:
+                    self.spaces[audience].absent(s, job.times[new[0]][0] if s.last_step is None else s.last_step + 1)
+                mine.append(Job(s, s.last_step, [first + i for i in new], [job.times[i] for i in new]))
+        return sorted(mine, key=Job.length)
 
     def _with_coarser(
         self, done: Outcome, r: Reading, stream_of: StreamOf, find: Find, before: Before | None

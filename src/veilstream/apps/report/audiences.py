@@ -16,7 +16,9 @@ from veilstream.audit.audiences import Audiences, Cascade, drawn
 from veilstream.audit.tables import WHO_SEES
 from veilstream.audit.tables import audiences as sheets
 from veilstream.audit.traces import release
+from veilstream.data.states import StateSpace
 from veilstream.errors import InputError
+from veilstream.model.information import Index
 from veilstream.solvers.solution import Level
 
 LATE = (
@@ -85,14 +87,7 @@ def example(found: Audiences, spec: ReportSpec) -> dict[str, Any]:
     for k, (symbols, points) in enumerate(zip(rows, kinds, strict=True)):
         row = found.rows[k - 1] if k else None
         off = "" if row is None else f": error {row.error:.3g} {row.unit}".rstrip()
-        title = f"audience {k}{off}" if k else "truth"
-        if states is None or points is None:
-            panels.append({"title": title, "at": symbols[:, None].tolist()})
-        elif states.is_map and not points.is_map:  # names of zones
-            panels.append({"title": title, "at": [points.names[y] for y in symbols], "names": list(points.names)})
-        else:
-            where = east_north_km(states, points)[symbols] if states.is_map else points.decode(symbols)
-            panels.append({"title": title, "at": np.round(where, 3).tolist()})
+        panels.append({"title": f"audience {k}{off}" if k else "truth", **panel(symbols, states, points)})
     return {
         "unit": "" if states is None else states.unit,
         "map": states is not None and states.is_map,
@@ -101,3 +96,13 @@ def example(found: Audiences, spec: ReportSpec) -> dict[str, Any]:
         "delays": list(found.delays),
         "now": [{"name": row.name, "bits": [v.value for v in row.now]} for row in found.rows if row.now],
     }
+
+
+def panel(symbols: Index, states: StateSpace | None, points: StateSpace | None) -> dict[str, Any]:
+    """Where these symbols lie: names of zones, km from the middle of the states, values, or numbers."""
+    if states is None or points is None:
+        return {"at": symbols[:, None].tolist()}
+    if states.is_map and not points.is_map:
+        return {"at": [points.names[y] for y in symbols], "names": list(points.names)}
+    where = east_north_km(states, points)[symbols] if states.is_map else points.decode(symbols)
+    return {"at": np.round(where, 3).tolist()}
