@@ -116,7 +116,7 @@ def channel(frame, memory, x):
         known = (left**2).sum(1).min() <= 2 * o.axes
         for j, y in enumerate(frame.packed.tolist()):
             d = float(distance(left[j], lattice.spacing))
-            whole = np.clip(np.rint(left[j]), -2 * o.reach, 2 * o.reach).astype(int)
+            whole = np.rint(left[j]).astype(int)
             worth = p.worth[(left**2).sum(1).argmin(), j] if known else frame.values[o.index(whole)]
             mass[y] = mass.get(y, 0) + own[j] * 2 ** -(frame.weight * d + float(worth))
     return {y: m / sum(mass.values()) for y, m in mass.items() if m > 0}

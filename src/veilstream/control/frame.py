@@ -228,11 +228,6 @@ class Frame(Policy, kind="frame"):
         assert self.places is not None
         return (1 - self.places.leave) * self.places.law
 
-    @cached_property
-    def _beyond(self) -> Array:
-        """beta(u) out to 2R cells; what is farther counts as the edge."""
-        return np.asarray(self.values[self.offsets.index(self.offsets.window(2 * self.offsets.reach))])
-
     def free(self, at: At, v: Index, where: Index | int | None = None) -> Array:
         """r(v) of moves that name no place; v: k x axes. where: their index, if known."""
         law = self.rates[at.law, self.offsets.index(v) if where is None else where]
@@ -294,12 +289,12 @@ class Frame(Policy, kind="frame"):
 
     def _to_places(self, p: Places, points: Array) -> Array:
         """lam d + worth of her places for these readings, k x n; one that is near none is left over as anywhere."""
-        left, most = p.offsets(self.lattice, points), 2 * self.offsets.reach
+        left = p.offsets(self.lattice, points)
         far = length(left)
         nearest = np.argmin(far, 1)
         known = far[np.arange(len(points)), nearest] <= np.sqrt(2.0 * self.lattice.axes)
-        cell = np.minimum(np.maximum(np.rint(left), -most), most).astype(np.int64) + most
-        worth = np.where(known[:, None], p.worth[nearest], self._beyond[tuple(np.moveaxis(cell, -1, 0))])
+        beta = self.values.take(self.offsets.index(np.rint(left).astype(np.int64)))
+        worth = np.where(known[:, None], p.worth[nearest], beta)
         bits = self.weight * self.spacing * np.sqrt(far**2 + INSIDE[self.lattice.axes] ** 2) + worth
         return np.where(far * self.spacing * (1 + WIDTH) > self.limit, np.inf, bits)
 
