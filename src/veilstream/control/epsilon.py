@@ -62,7 +62,7 @@ def step_epsilon(policy: Controller) -> float:
         a = a[:, a.max(0) > 0]  # what is never released tells nothing
         if not (a > 0).all():
             return float(np.inf)
-        worst = max(worst, float(np.log(a.max(0) / a.min(0)).max()))
+        worst = max(worst, float((np.log(a.max(0)) - np.log(a.min(0))).max()))
     return worst
 
 
