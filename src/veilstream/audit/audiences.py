@@ -136,11 +136,12 @@ class Audiences(Checked):
         blind = self.rows[-1].learnt[where].guess.top1
         for row in self.rows:
             if row.error is not None and row.leakage is not None:
-                far, most = off(f"{row.error:.3g}", row.unit), "" if row is self.rows[0] else "at most "
+                far, finest = off(f"{row.error:.3g}", row.unit), row is self.rows[0]
+                most, level = ("", row.level) if finest else ("at most ", f"a bound, {row.level}")
                 right = row.learnt[where].guess.top1
                 lines.append(
                     f"{row.name.capitalize()} sees releases with {far}, and learns {most}{row.leakage:.4f} "
-                    f"bits per step under the fitted chain ({row.level}); on {data} it identifies the "
+                    f"bits per step under the fitted chain ({level}); on {data} it identifies the "
                     f"{noun(self.unit)} in {right:.0%} of steps ({blind:.0%} without any release)."
                 )
         first, one, each = (row.learnt[where].bits for row in (self.rows[0], *self.rows[-3:-1]))
